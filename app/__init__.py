@@ -1,0 +1,1 @@
+"""What people touch: Streamlit pages, REST API, command line."""

@@ -1,0 +1,44 @@
+# Two commands on a fresh machine: `make run` and `make test`. Needs make and Python 3.11 or newer.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+CONFIG ?=
+
+.PHONY: run test test-live lint format bench clean system
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Gustfront needs Python 3.11 or newer; $(PYTHON) is older. Fix: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 3; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); sh scripts/system-packages python3-venv && $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+run: $(STAMP)
+	$(BIN)/gustfront $(if $(CONFIG),--config $(CONFIG)) run
+
+# What the tests need beyond Python is installed where that is allowed (root on Debian); elsewhere those tests skip and say why.
+system:
+	@sh scripts/system-packages prometheus postgresql chromium zstd
+
+test: $(STAMP) system
+	$(BIN)/pytest
+
+test-live: $(STAMP)
+	$(BIN)/python -m tests.live.prepare
+	$(BIN)/pytest -m live tests/live
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) system
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/screenshots bench/results
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

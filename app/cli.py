@@ -1,0 +1,68 @@
+"""The command line: ``gustfront``. Each command is a thin layer over a service that other modules offer."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+import typer
+
+from app.commands import analyse, data, inspect, operate
+from app.commands.context import settings
+
+cli = typer.Typer(
+    name="gustfront",
+    help="Watches LLM inference fleets: what is wrong, where, since when, who is hurt and why.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            typer.echo(f"gustfront {version('gustfront')}")
+        except PackageNotFoundError:
+            typer.echo("gustfront (not installed)")
+        raise typer.Exit()
+
+
+@cli.callback()
+def options(
+    config: Annotated[
+        str | None,
+        typer.Option("--config", "-c", help="Configuration file. Else $GUSTFRONT_CONFIG, else ./gustfront.yaml, else built in."),
+    ] = None,
+    database: Annotated[
+        str | None, typer.Option("--database", help="Database URL, over the configuration's. Else $GUSTFRONT_DATABASE.")
+    ] = None,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Options that hold for every command."""
+    settings.config, settings.database = config, database
+
+
+cli.command("run")(operate.run)
+cli.command("collect")(operate.collect)
+cli.command("detect")(operate.detect)
+cli.command("serve")(operate.serve)
+cli.command("backfill")(data.backfill)
+cli.command("import-outputs")(data.import_outputs)
+cli.command("import-requests")(data.import_requests)
+cli.command("mark")(data.mark)
+cli.command("backtest")(analyse.backtest)
+cli.command("incidents")(analyse.incidents)
+cli.command("check")(inspect.check)
+cli.command("doctor")(inspect.doctor)
+
+
+def main() -> None:
+    """Entry point of the ``gustfront`` command."""
+    cli()
+
+
+if __name__ == "__main__":
+    main()

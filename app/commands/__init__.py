@@ -1,0 +1,1 @@
+"""The commands of ``gustfront``, one module for a group; ``app.cli`` puts them together."""

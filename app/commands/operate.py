@@ -1,0 +1,61 @@
+"""Commands that keep running: collect, detect and serve, and ``run`` that supervises the three."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from typing import Annotated
+
+import typer
+
+from app.commands.context import command, settings
+
+HostOption = Annotated[str | None, typer.Option(help="Address to listen on. Default: the configuration's, else 127.0.0.1.")]
+PortOption = Annotated[int | None, typer.Option(help="Port to listen on. Default: the configuration's, else 8501.")]
+
+
+def _stop_on_signals() -> threading.Event:
+    """An event that SIGTERM and SIGINT set, so that a service leaves between two commits."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+@command
+def collect() -> None:
+    """Scrape targets, read Prometheus servers and follow logs, into the database."""
+    from collectors.service import run_collect
+
+    asyncio.run(run_collect(settings.load(), _stop_on_signals()))
+
+
+@command
+def detect() -> None:
+    """Run the detectors each tick over what the collectors stored, and keep the incidents."""
+    from detectors.service import run_detect
+
+    run_detect(settings.load(), _stop_on_signals())
+
+
+@command
+def serve(host: HostOption = None, port: PortOption = None) -> None:
+    """Serve the screens and the REST API from the database."""
+    config = settings.load()
+    if settings.config:
+        os.environ["GUSTFRONT_CONFIG"] = settings.config
+    os.environ["GUSTFRONT_DATABASE"] = config.database
+    from app.server import run_server
+
+    run_server(host or config.app.host, port or config.app.port)
+
+
+@command
+def run(host: HostOption = None, port: PortOption = None) -> None:
+    """Collect, detect and serve, each in a process of its own that ends with this one."""
+    from app.supervisor import supervise
+
+    config = settings.load()
+    raise typer.Exit(supervise(config, host=host or config.app.host, port=port or config.app.port))

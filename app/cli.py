@@ -32,13 +32,19 @@ def _show_version(wanted: bool) -> None:
 def options(
     config: Annotated[
         str | None,
-        typer.Option("--config", "-c", help="Configuration file. Else $GUSTFRONT_CONFIG, else ./gustfront.yaml, else built in."),
+        typer.Option(
+            "--config",
+            "-c",
+            help="Configuration file. Else $GUSTFRONT_CONFIG, else ./gustfront.yaml, else built in.",
+        ),
     ] = None,
     database: Annotated[
-        str | None, typer.Option("--database", help="Database URL, over the configuration's. Else $GUSTFRONT_DATABASE.")
+        str | None,
+        typer.Option("--database", help="Database URL, over the configuration's. Else $GUSTFRONT_DATABASE."),
     ] = None,
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
     ] = False,
 ) -> None:
     """Options that hold for every command."""

@@ -53,7 +53,9 @@ def test_collectors_do_not_load_the_learning_library() -> None:
         assert "sklearn" not in imports(path), path
 
 
-STATEMENT = re.compile(r"\b(SELECT\s.+\sFROM|INSERT\s+INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+TABLE)\b", re.S)
+STATEMENT = re.compile(
+    r"\b(SELECT\s.+\sFROM|INSERT\s+INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+TABLE)\b", re.S
+)
 
 
 @pytest.mark.parametrize("layer", ["core", "collectors", "detectors", "app"])
@@ -72,17 +74,23 @@ def test_one_module_alone_imports_the_prometheus_client_library() -> None:
 
 def tracked() -> list[Path]:
     try:
-        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        listed = subprocess.run(
+            ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("not a git checkout: the list of tracked files is unknown")
     return [ROOT / line for line in listed.splitlines() if (ROOT / line).is_file()]
 
 
 def test_no_tracked_file_is_large_or_names_a_registry_or_a_machine() -> None:
-    forbidden = re.compile(r"pypi\.org|pythonhosted|registry\.npmjs|deb\.debian\.org|index-url|(?<![\w.])/work/|/tmp/venv")
+    forbidden = re.compile(
+        r"pypi\.org|pythonhosted|registry\.npmjs|deb\.debian\.org|index-url|(?<![\w.])/work/|/tmp/venv"
+    )
     for path in tracked():
         assert path.stat().st_size < 1_000_000, path
-        if path.suffix in {".py", ".yaml", ".yml", ".toml", ".txt", ".md", ".sh", ""} and path != Path(__file__):
+        if path.suffix in {".py", ".yaml", ".yml", ".toml", ".txt", ".md", ".sh", ""} and path != Path(
+            __file__
+        ):
             text = path.read_text(errors="replace")
             assert not forbidden.search(text), path
 
@@ -115,7 +123,11 @@ def test_every_folder_that_the_image_copies_exists_and_holds_the_package() -> No
 
 
 def test_constraints_pin_exact_versions_without_addresses() -> None:
-    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
+    lines = [
+        line
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
     assert lines
     for line in lines:
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!-]+", line), line

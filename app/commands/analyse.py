@@ -23,7 +23,15 @@ def _table(found: list[Incident]) -> Table:
         table.add_column(head, overflow="fold")
     for one in found:
         where = ", ".join(one.replicas or one.pools)
-        row = (one.severity, one.state, one.title, iso(one.started_at) or "", iso(one.ended_at) or "-", where, one.id)
+        row = (
+            one.severity,
+            one.state,
+            one.title,
+            iso(one.started_at) or "",
+            iso(one.ended_at) or "-",
+            where,
+            one.id,
+        )
         table.add_row(*(Text(cell) for cell in row))
     return table
 
@@ -39,10 +47,16 @@ def _show(found: list[Incident], as_json: bool, nothing: str) -> None:
 
 @command
 def backtest(
-    start: Annotated[str, typer.Option(help="From when: ISO 8601 (UTC where no zone is given) or Unix seconds.")],
+    start: Annotated[
+        str, typer.Option(help="From when: ISO 8601 (UTC where no zone is given) or Unix seconds.")
+    ],
     end: Annotated[str, typer.Option(help="Until when, exclusive.")],
-    ingest_lag: Annotated[str, typer.Option(help="How late data arrived: a detector at time t sees data up to t minus this.")] = "15s",
-    save: Annotated[bool, typer.Option("--save", help="Keep the incidents, so that the screens show them.")] = False,
+    ingest_lag: Annotated[
+        str, typer.Option(help="How late data arrived: a detector at time t sees data up to t minus this.")
+    ] = "15s",
+    save: Annotated[
+        bool, typer.Option("--save", help="Keep the incidents, so that the screens show them.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run the detectors over stored history as they would have run live, tick by tick, without hindsight."""
@@ -53,7 +67,9 @@ def backtest(
     if last <= first:
         raise ConfigError("--end", "is not after --start", "give a later time", end)
     with open_store(config, read_only=not save) as store, progress_bar("backtest") as progress:
-        found = run_backtest(store, config, first, last, lag=parse_duration(ingest_lag), save=save, progress=progress)
+        found = run_backtest(
+            store, config, first, last, lag=parse_duration(ingest_lag), save=save, progress=progress
+        )
     _show(found, as_json, "No incident in this stretch.")
 
 
@@ -68,6 +84,8 @@ def incidents(
     config = settings.load()
     with open_store(config, read_only=True) as store:
         found = store.incidents(
-            start=parse_time(start) if start else None, end=parse_time(end) if end else None, open_only=open_only
+            start=parse_time(start) if start else None,
+            end=parse_time(end) if end else None,
+            open_only=open_only,
         )
     _show(sorted(found, key=lambda one: -one.started_at), as_json, "No incident.")

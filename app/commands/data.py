@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from core.config import Config, PrometheusSource
 
 from app.commands.context import command, open_store, print_json, progress_bar, settings, stderr
-from core.config import Config, PrometheusSource
 from core.errors import ConfigError
 from core.records import Event
 from core.times import parse_time
@@ -23,7 +23,12 @@ def _report(result: Any, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    stderr.print(", ".join(f"{k.replace('_', ' ')} {v:,}" if isinstance(v, int) else f"{k.replace('_', ' ')} {v}" for k, v in facts.items()))
+    stderr.print(
+        ", ".join(
+            f"{k.replace('_', ' ')} {v:,}" if isinstance(v, int) else f"{k.replace('_', ' ')} {v}"
+            for k, v in facts.items()
+        )
+    )
 
 
 def _prometheus(config: Config, url: str | None, selector: str | None) -> PrometheusSource:
@@ -31,7 +36,11 @@ def _prometheus(config: Config, url: str | None, selector: str | None) -> Promet
     known = [s.prometheus for s in config.sources if s.prometheus is not None]
     if url is None:
         if len(known) != 1:
-            raise ConfigError("--prometheus", f"{len(known)} Prometheus sources are configured", "name one with --prometheus URL")
+            raise ConfigError(
+                "--prometheus",
+                f"{len(known)} Prometheus sources are configured",
+                "name one with --prometheus URL",
+            )
         source = known[0]
     else:
         source = next((s for s in known if s.url.rstrip("/") == url.rstrip("/")), PrometheusSource(url=url))
@@ -40,15 +49,22 @@ def _prometheus(config: Config, url: str | None, selector: str | None) -> Promet
 
 @command
 def backfill(
-    start: Annotated[str, typer.Option(help="From when: ISO 8601 (UTC where no zone is given) or Unix seconds.")],
+    start: Annotated[
+        str, typer.Option(help="From when: ISO 8601 (UTC where no zone is given) or Unix seconds.")
+    ],
     end: Annotated[str, typer.Option(help="Until when, exclusive.")],
-    prometheus: Annotated[str | None, typer.Option(help="Prometheus-compatible server; else the configured one.")] = None,
-    selector: Annotated[str | None, typer.Option(help="Series selector, as in PromQL: '{job=\"vllm\"}'.")] = None,
+    prometheus: Annotated[
+        str | None, typer.Option(help="Prometheus-compatible server; else the configured one.")
+    ] = None,
+    selector: Annotated[
+        str | None, typer.Option(help="Series selector, as in PromQL: '{job=\"vllm\"}'.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read history from a Prometheus-compatible server. May be stopped and repeated: nothing is counted twice."""
     from collectors.backfill import backfill as run_backfill
     from collectors.dictionary import load_dictionary
+
     from core.classes import ClassRules
     from core.roles import Roles
 
@@ -59,40 +75,67 @@ def backfill(
         raise ConfigError("--end", "is not after --start", "give a later time", end)
     with open_store(config) as store, progress_bar("back-fill") as progress:
         result = run_backfill(
-            store, source, load_dictionary(), ClassRules.from_config(config), Roles.from_config(config), first, last, progress=progress
+            store,
+            source,
+            load_dictionary(),
+            ClassRules.from_config(config),
+            Roles.from_config(config),
+            first,
+            last,
+            progress=progress,
         )
     _report(result, as_json)
 
 
 @command
 def import_outputs(
-    file: Annotated[Path, typer.Argument(help="JSON lines, one sampled output each; .gz and .zst are read as they are.")],
+    file: Annotated[
+        Path, typer.Argument(help="JSON lines, one sampled output each; .gz and .zst are read as they are.")
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Import sampled outputs; texts are scored and, unless configured otherwise, dropped. Repeating it adds nothing."""
     from collectors.outputs import import_outputs as run_import
+
     from core.classes import ClassRules
     from core.roles import Roles
 
     config = settings.load()
     with open_store(config) as store, progress_bar(file.name) as progress:
-        result = run_import(store, file, ClassRules.from_config(config), Roles.from_config(config), config=config, progress=progress)
+        result = run_import(
+            store,
+            file,
+            ClassRules.from_config(config),
+            Roles.from_config(config),
+            config=config,
+            progress=progress,
+        )
     _report(result, as_json)
 
 
 @command
 def import_requests(
-    file: Annotated[Path, typer.Argument(help="JSON lines, one gateway attempt each; .gz and .zst are read as they are.")],
+    file: Annotated[
+        Path, typer.Argument(help="JSON lines, one gateway attempt each; .gz and .zst are read as they are.")
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Import a gateway log: every attempt, folded into counts a minute. The truth for SLOs, errors and aborts."""
     from collectors.requests import import_requests as run_import
+
     from core.classes import ClassRules
     from core.roles import Roles
 
     config = settings.load()
     with open_store(config) as store, progress_bar(file.name) as progress:
-        result = run_import(store, file, ClassRules.from_config(config), Roles.from_config(config), config=config, progress=progress)
+        result = run_import(
+            store,
+            file,
+            ClassRules.from_config(config),
+            Roles.from_config(config),
+            config=config,
+            progress=progress,
+        )
     _report(result, as_json)
 
 

@@ -34,7 +34,9 @@ def check(as_json: JsonOption = False) -> None:
         shown = ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
         stdout.print(Text(f"{key:14s} {shown}"))
     if not config.sources:
-        stdout.print(Text("No source is configured: nothing will be collected. gustfront.example.yaml shows how."))
+        stdout.print(
+            Text("No source is configured: nothing will be collected. gustfront.example.yaml shows how.")
+        )
 
 
 def _is_config(subject: str) -> bool:
@@ -42,14 +44,24 @@ def _is_config(subject: str) -> bool:
 
 
 def _print_target(report: dict[str, Any]) -> None:
-    stdout.print(Text(f"{report['target']}: {', '.join(report['components']) or 'unknown'} {report.get('version') or ''}".rstrip()))
+    stdout.print(
+        Text(
+            f"{report['target']}: {', '.join(report['components']) or 'unknown'} {report.get('version') or ''}".rstrip()
+        )
+    )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2))
     for head in ("signal", "found in", "value"):
         table.add_column(head, overflow="fold")
     for name, found in sorted(report["signals"].items()):
-        table.add_row(Text(name), Text(str(found.get("family", ""))), Text(str(found.get("value", found.get("count", "")))))
+        table.add_row(
+            Text(name),
+            Text(str(found.get("family", ""))),
+            Text(str(found.get("value", found.get("count", "")))),
+        )
     for missing in report["missing"]:
-        table.add_row(Text(missing["id"]), Text("missing"), Text(missing.get("flag") or "not exported by this engine"))
+        table.add_row(
+            Text(missing["id"]), Text("missing"), Text(missing.get("flag") or "not exported by this engine")
+        )
     stdout.print(table)
     for ambiguous in report["ambiguous"]:
         stdout.print(Text(f"  ambiguous: {ambiguous}"))
@@ -62,14 +74,18 @@ def _print_target(report: dict[str, Any]) -> None:
 @command
 def doctor(
     subject: Annotated[
-        str | None, typer.Argument(help="A target's URL, a file of metrics text, or a configuration (.yaml). Default: the configuration.")
+        str | None,
+        typer.Argument(
+            help="A target's URL, a file of metrics text, or a configuration (.yaml). Default: the configuration."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a target exports, as Gustfront reads it: signals found, missing (and the flag that exports them), dropped."""
     from collectors.probe import probe_config, probe_file, probe_url
-    from core.classes import ClassRules
     from core.config import load_config
+
+    from core.classes import ClassRules
     from core.roles import Roles
 
     config = load_config(subject) if subject and _is_config(subject) else settings.load()
@@ -81,7 +97,9 @@ def doctor(
     elif Path(subject).exists():
         reports = [probe_file(Path(subject), *rules)]
     else:
-        raise InputError(subject, "is neither a file nor a URL", "give a path that exists or http://host:port/metrics")
+        raise InputError(
+            subject, "is neither a file nor a URL", "give a path that exists or http://host:port/metrics"
+        )
     if as_json:
         print_json({"targets": reports})
     else:

@@ -12,8 +12,12 @@ import typer
 
 from app.commands.context import command, settings
 
-HostOption = Annotated[str | None, typer.Option(help="Address to listen on. Default: the configuration's, else 127.0.0.1.")]
-PortOption = Annotated[int | None, typer.Option(help="Port to listen on. Default: the configuration's, else 8501.")]
+HostOption = Annotated[
+    str | None, typer.Option(help="Address to listen on. Default: the configuration's, else 127.0.0.1.")
+]
+PortOption = Annotated[
+    int | None, typer.Option(help="Port to listen on. Default: the configuration's, else 8501.")
+]
 
 
 def _stop_on_signals() -> threading.Event:

@@ -1,0 +1,58 @@
+"""The one ASGI application: screens at ``/``, REST under ``/api/v1``, health and metrics beside them, on one port.
+
+``uvicorn app.asgi:app`` from any folder; the configuration comes from ``$GUSTFRONT_CONFIG`` and ``$GUSTFRONT_DATABASE``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import streamlit as st
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import exception_handlers, routes
+
+SCRIPT = Path(__file__).resolve().parent / "streamlit_app.py"
+
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "SAMEORIGIN",
+    "Referrer-Policy": "same-origin",
+}
+
+
+class SafeHeaders(BaseHTTPMiddleware):
+    """Headers that Streamlit leaves out."""
+
+    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        response = await call_next(request)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+
+@asynccontextmanager
+async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
+    """Import what the first page needs before the first visitor, and close the stores at the end."""
+    from app.storage import forget_stores
+    from app.warm_up import warm_up
+
+    await anyio.to_thread.run_sync(warm_up)
+    yield {}
+    forget_stores()
+
+
+app = st.App(
+    SCRIPT,
+    routes=routes(),
+    lifespan=lifespan,
+    middleware=[Middleware(SafeHeaders)],
+    exception_handlers=exception_handlers(),
+)

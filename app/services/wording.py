@@ -1,0 +1,129 @@
+"""How numbers, times and missing things are said on screen. One place, so that a word means the same everywhere."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+NOT_EXPORTED = "not exported"
+NO_TRAFFIC = "no traffic"
+NOT_ENOUGH = "not enough data"
+UNKNOWN = "unknown"
+
+
+def seconds(value: float | None) -> str:
+    """A latency as a person says it: ``24 ms``, ``0.24 s``, ``2.1 s``, ``156 s``, ``12 min``."""
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    if math.isinf(value):
+        return "∞"
+    if value < 0.1:
+        return f"{significant(value * 1000)} ms"
+    if value < 600:
+        return f"{significant(value)} s"
+    return f"{significant(value / 60)} min"
+
+
+def significant(value: float, digits: int = 2) -> str:
+    """``value`` with two significant digits below 100, whole above, no exponent."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{min(decimals, 9)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share 0..1 as per cent; never rounds a flaw away to 100 or a harm away to 0."""
+    if share is None or math.isnan(share):
+        return UNKNOWN
+    text = f"{share * 100:.{digits}f}"
+    step = 10**-digits
+    if share < 1 and float(text) >= 100:
+        return f"> {100 - step:.{digits}f} %"
+    if share > 0 and float(text) <= 0:
+        return f"< {step:.{digits}f} %"
+    return f"{text} %"
+
+
+def count(value: float | None) -> str:
+    """A count with thousands separators, or ``unknown``."""
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    return f"{value:,.0f}"
+
+
+def compact(value: float | None) -> str:
+    """A quantity for a sentence: ``48k``, ``2.6k``, ``1.2M``, ``0.35``."""
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{significant(value / size)}{suffix}"
+    return significant(value)
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A value in the words of its unit (``s``, ``ratio``, ``tokens``, ``tokens/s``, ``requests``, ...)."""
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    if unit in ("s", "seconds"):
+        return seconds(value)
+    if unit in ("ratio", "share", "%"):
+        return percent(value if unit != "%" else value / 100)
+    if unit in ("", "1", "count"):
+        return compact(value)
+    return f"{compact(value)} {unit}"
+
+
+def clock(t: float | None, *, relative_to: float | None = None) -> str:
+    """``15:44`` UTC; with the day where it is not the day of ``relative_to``."""
+    if t is None:
+        return "–"
+    moment = datetime.fromtimestamp(t, UTC)
+    if relative_to is not None and datetime.fromtimestamp(relative_to, UTC).date() != moment.date():
+        return f"{moment:%d %b %H:%M}"
+    return f"{moment:%H:%M}"
+
+
+def instant(t: float | None) -> str:
+    """``2026-09-14 15:44 UTC``."""
+    if t is None:
+        return "–"
+    return f"{datetime.fromtimestamp(t, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def stamp(t: float) -> str:
+    """The form times have in the URL: ``2026-09-14T15:44:00Z``."""
+    return f"{datetime.fromtimestamp(t, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def span(duration: float | None) -> str:
+    """A duration in its one largest sensible unit: ``45 s``, ``16 min``, ``3 h``, ``12 d``."""
+    if duration is None or math.isnan(duration):
+        return UNKNOWN
+    if math.isinf(duration):
+        return "never"
+    duration = max(0.0, duration)
+    if duration < 90:
+        return f"{duration:.0f} s"
+    if duration < 90 * 60:
+        return f"{duration / 60:.0f} min"
+    if duration < 36 * 3600:
+        hours = duration / 3600
+        return f"{hours:.1f} h" if hours < 10 else f"{hours:.0f} h"
+    return f"{duration / 86400:.0f} d"
+
+
+def window(minutes: float) -> str:
+    """A window for a caption: ``5 min``, ``1 h``."""
+    return f"{minutes:.0f} min" if minutes < 60 else f"{minutes / 60:g} h"
+
+
+def listing(names: tuple[str, ...] | list[str], limit: int = 4) -> str:
+    """``a, b, c`` or ``a, b, c and 7 more``."""
+    shown = list(names[:limit])
+    rest = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")

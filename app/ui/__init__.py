@@ -1,0 +1,1 @@
+"""Thin helpers around Streamlit: filters, links, charts, empty states, style."""

@@ -1,0 +1,71 @@
+"""R2 ``char_run`` (hard): one character, 40 times or more in a row: a letter, a digit, ``!``, ``?``, ``。``, U+FFFD or ZWSP.
+
+Rulers (``----``, ``====``, ``____``, ``....``, box drawing) are not in the set. Runs that have an ordinary reason count as
+``char_run_plain`` (soft): numbers with many digits (10^100, 1/3), null hashes and hex words, base64 and DNA, masked keys
+(``sk-xxxx``), and anything inside a closed code block.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from core.text.view import View
+
+MIN_RUN = 40
+_SIGNS = frozenset("!?。！？\ufffd\u200b")
+_WORD = re.compile(r"[0-9A-Za-z+/=_\-]*")
+_HASH_LENGTHS = (40, 56, 64, 96, 128)
+
+
+def run_rules(view: View) -> tuple[dict[str, float], dict[str, float]]:
+    """The longest run of one character: rules ``char_run`` or ``char_run_plain`` and the feature ``longest_run``."""
+    codes = view.codes
+    if codes.size < MIN_RUN:
+        return {}, {}
+    ends = np.flatnonzero(codes[1:] != codes[:-1])
+    bounds = np.concatenate(([-1], ends, [codes.size - 1]))
+    lengths = np.diff(bounds)
+    if int(lengths.max()) < MIN_RUN:
+        return {}, {}
+    rules: dict[str, float] = {}
+    features: dict[str, float] = {}
+    for i in np.flatnonzero(lengths >= MIN_RUN):
+        start, end = int(bounds[i]) + 1, int(bounds[i + 1]) + 1
+        char = view.text[start]
+        if not (char.isalnum() or char in _SIGNS):
+            continue
+        name = "char_run_plain" if _ordinary(view, start, end, char) else "char_run"
+        rules[name] = max(rules.get(name, 0.0), float(end - start))
+        features["longest_run"] = max(features.get("longest_run", 0.0), float(end - start))
+    return rules, features
+
+
+def _ordinary(view: View, start: int, end: int, char: str) -> bool:
+    """Whether a run has an everyday reason; never where it is what the text ends with and is long."""
+    text = view.text
+    if view.in_closed_fence(start, end):
+        return True
+    before, after = text[max(0, start - 96) : start], text[end : end + 96]
+    at_end = not after.strip()
+    length = end - start
+    if char.isdigit():
+        if length in _HASH_LENGTHS and not (before[-1:].isalnum() and before[-2:].lower() != "0x"):
+            return not at_end or length <= 64
+        if not at_end and before[-1:] and (before[-1] in ".," or before[-1].isdigit()):
+            return True
+    if char in "fF" and length in _HASH_LENGTHS:
+        return True
+    if char in "xX" and length <= 128 and not at_end:
+        return True
+    if (
+        char in "ACGTUNacgtun"
+        and len(before) >= 12
+        and set(before[-12:].upper()) <= set("ACGTUN\n 0123456789")
+    ):
+        return not at_end
+    head = _WORD.fullmatch(before[::-1]) or _WORD.match(before[::-1])
+    tail = _WORD.match(after)
+    around = (len(head.group()) if head else 0) + (len(tail.group()) if tail else 0)
+    return char.isascii() and char.isalnum() and around >= 48

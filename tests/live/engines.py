@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
+import socket
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +29,15 @@ class Engine:
     metrics: tuple[str, ...]
 
 
+def _low_port() -> int:
+    """A free port under 32,768: Dynamo reads its system port as a signed 16-bit number."""
+    for port in random.sample(range(21_000, 32_000), 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no free port under 32,768")
+
+
 @contextmanager
 def _environment(**extra: str) -> Iterator[None]:
     """Set variables for the processes started inside, and put back what was there."""
@@ -39,6 +54,23 @@ def _started(stack: ExitStack, argv: list[str], ready: str, log: Path) -> None:
     process = stack.enter_context(run_server(argv, ready, log, timeout=READY_S))
     if process is None:
         raise RuntimeError(f"{argv[2]} ended before it was ready:\n{log.read_text()[-3000:]}")
+
+
+def _wait_for_model(url: str, model: str) -> None:
+    """The frontend answers before it has found its workers: wait until it answers a completion."""
+    body = json.dumps({"model": model, "prompt": "hello", "max_tokens": 1}).encode()
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        request = urllib.request.Request(f"{url}/v1/completions", body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=10):
+                return
+        except urllib.error.HTTPError as error:
+            error.close()
+        except OSError:
+            pass
+        time.sleep(0.2)
+    raise TimeoutError(f"{url} does not serve {model}")
 
 
 @contextmanager
@@ -72,7 +104,7 @@ def dynamo(folder: Path) -> Iterator[Engine]:
     with ExitStack() as stack:
         workers = []
         for number in range(2):
-            port = free_port()
+            port = _low_port()
             argv = [
                 str(python("dynamo")), "-m", "dynamo.mocker", "--model-path", model, "--model-name", "tiny",
                 "--num-gpu-blocks-override", "400", "--block-size", "16", "--max-num-seqs", "16",
@@ -93,4 +125,5 @@ def dynamo(folder: Path) -> Iterator[Engine]:
         ]
         with _environment(**shared):
             _started(stack, argv, f"http://127.0.0.1:{front}/v1/models", folder / "frontend.log")
+        _wait_for_model(f"http://127.0.0.1:{front}", "tiny")
         yield Engine(f"http://127.0.0.1:{front}", "tiny", (f"127.0.0.1:{front}", *workers))

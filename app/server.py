@@ -1,0 +1,40 @@
+"""Start the one ASGI application of ``gustfront serve``, with the project's own theme from whatever folder it is started in."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from app.supervisor import check_port
+
+THEME = Path(__file__).resolve().parent.parent / ".streamlit" / "config.toml"
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """``{"theme": {"base": "light"}}`` as ``("theme.base", "light")``."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def server_options(host: str, port: int) -> dict[str, Any]:
+    """Streamlit's options: the theme file's, then what this start decides. No telemetry leaves, no browser is opened."""
+    options = dict(_flat(tomllib.loads(THEME.read_text("utf-8")))) if THEME.is_file() else {}
+    return options | {
+        "server.address": host,
+        "server.port": port,
+        "server.headless": True,
+        "browser.gatherUsageStats": False,
+    }
+
+
+def run_server(host: str, port: int) -> None:
+    """Serve until a signal. EnvironmentProblem when the port is taken."""
+    check_port(host, port)
+    from app.asgi import app
+
+    app.run(config=server_options(host, port))

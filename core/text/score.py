@@ -18,6 +18,7 @@ from core.text.loops import (
     LONG_TOTAL,
     TAIL_SLACK,
     TAIL_TOTAL,
+    Grams,
     Loop,
     find_echo,
     find_loop,
@@ -154,7 +155,7 @@ def _text_rules(view: View, prompt: str | None, rules: dict[str, float], feature
     rules.update(run)
     features.update(about)
     for found, more in (
-        tail_rules(view),
+        tail_rules(view, grams.repeated),
         encoding_rules(view),
         script_rules(view),
         rare_han_rules(view, prompt),

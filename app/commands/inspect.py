@@ -22,7 +22,7 @@ def check(as_json: JsonOption = False) -> None:
     config = settings.load()
     facts = {
         "configuration": str(config.path) if config.path else "built in",
-        "database": config.safe_database,
+        "database": config.database_shown,
         "sources": len(config.sources),
         "classes": [one.name for one in config.classes],
         "slos": [one.name for one in config.slos],

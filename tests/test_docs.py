@@ -1,0 +1,62 @@
+"""Docs cannot drift: every command, setting, signal, engine and detector is described, and what is generated is current."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from app.cli import cli
+from core.config_reference import reference
+from core.signals import SIGNALS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+def test_every_command_stands_in_the_readme_and_nothing_else_does() -> None:
+    table = re.findall(r"^\| `gustfront ([\w-]+)` \|", (ROOT / "README.md").read_text(), re.M)
+    assert sorted(table) == sorted(str(c.name) for c in cli.registered_commands)
+
+
+def test_every_command_has_a_help_text() -> None:
+    for one in cli.registered_commands:
+        assert one.callback is not None
+        assert (one.callback.__doc__ or "").strip(), one.name
+
+
+def test_the_configuration_reference_is_the_one_made_from_the_models() -> None:
+    assert reference() in (DOCS / "configuration.md").read_text()
+
+
+@pytest.mark.parametrize("signal", sorted(SIGNALS))
+def test_every_signal_is_documented(signal: str) -> None:
+    assert f"`{signal}`" in (DOCS / "signals.md").read_text()
+
+
+def test_every_engine_dictionary_is_documented() -> None:
+    text = (DOCS / "engines.md").read_text()
+    names = [
+        yaml.safe_load(p.read_text())["component"] for p in (ROOT / "collectors" / "engines").glob("*.yaml")
+    ]
+    assert len(names) == 23
+    for name in names:
+        assert f"`{name}`" in text, name
+
+
+def test_every_detector_has_a_page_with_idea_formula_signals_and_look_alikes() -> None:
+    from detectors.registry import DETECTORS
+
+    for kind in DETECTORS:
+        page = (DOCS / "detectors" / f"{kind}.md").read_text().lower()
+        for word in ("idea", "formula", "signals", "look-alikes", "thresholds"):
+            assert word in page, f"{kind}: {word}"
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#:\s]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -43,7 +43,7 @@ class Child:
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     started: float = 0.0
     starts: int = 0
-    wait: float = 1.0
+    wait: float = 0.0
     again_at: float = 0.0
 
 
@@ -76,10 +76,15 @@ class Supervisor:
     """Runs children until a signal, or until one refuses its configuration at its first start."""
 
     def __init__(
-        self, children: Sequence[Child], *, grace: float = GRACE_SECONDS, backoff_max: float = BACKOFF_MAX
+        self,
+        children: Sequence[Child],
+        *,
+        grace: float = GRACE_SECONDS,
+        backoff_max: float = BACKOFF_MAX,
+        backoff_min: float = 1.0,
     ) -> None:
         self.children = list(children)
-        self._grace, self._backoff_max = grace, backoff_max
+        self._grace, self._backoff_max, self._backoff_min = grace, backoff_max, backoff_min
         self._stop = 0
         self._pipe: tuple[int, int] | None = None
 
@@ -122,7 +127,8 @@ class Supervisor:
         if code == USAGE_EXIT and child.starts == 1:
             return USAGE_EXIT  # it has said why on stderr; starting it again would say it again
         if now - child.started > HEALTHY_SECONDS:
-            child.wait = 1.0
+            child.wait = 0.0
+        child.wait = max(child.wait, self._backoff_min)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         log.warning("%s %s; it is started again in %g s", child.name, how, child.wait)
         child.again_at = now + child.wait

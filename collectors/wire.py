@@ -211,8 +211,7 @@ class _Connection(asyncio.BufferedProtocol):
             if buf[eol + 2 + size : eol + 4 + size] != b"\r\n":
                 raise WireError("bad_http", "a chunk does not end where its size says")
             pos = eol + 4 + size
-        if pos > self._pos:
-            del buf[:pos]
+        del buf[:pos]
         self._pos = 0
 
 

@@ -83,8 +83,8 @@ def prometheus_server(
 ) -> Iterator[str]:
     """A real Prometheus on the TSDB folder ``tsdb`` (made if absent); yields its URL, no trailing slash.
 
-    ``scrape_config`` is the text of a whole prometheus.yml; without it nothing is scraped. ``options`` are more
-    command line options, such as ``--query.max-samples=50000``. Two servers cannot share a folder.
+    ``scrape_config`` is the text of a whole prometheus.yml; without it nothing is scraped. ``options`` are
+    more command line options, such as ``--query.max-samples=50000``. Two servers cannot share a folder.
     """
     program = find_program("prometheus")
     if program is None:

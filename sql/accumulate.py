@@ -1,0 +1,220 @@
+"""Roll-up deltas of one batch of frames, summed in memory before the database is touched.
+
+Frames of one pool and layout are stacked and summed per minute, per hour and (for the signals marked so) per replica and five
+minutes. What comes out are :class:`Block` s: rows of (series, resolution, ts) with what is to be added.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.frames import Column, FloatArray, IntArray, Kind, Layout, Target
+from core.signals import SIGNALS
+from sql.increments import Increments
+from sql.memo import by_layout
+
+MINUTE, REPLICA, HOUR = 60, 300, 3600
+OWN_LABELS = ("class", "model", "rank")
+"""Labels of a column that the key of a series holds by itself; ``rank`` is summed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesKey:
+    """What one roll-up series is. ``unit`` is the replica, or empty for the whole pool; ``labels`` a JSON object."""
+
+    signal: str
+    kind: Kind
+    class_: str
+    cluster: str
+    pool: str
+    unit: str
+    model: str
+    labels: str
+    edges: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """R rows to be added: ``series`` (one key a row, by index into ``keys``), ``ts`` int64[R] in seconds, ``n`` int64[R],
+    ``total`` and ``max_`` float64[R], ``counts`` int64[R, B] (B = 0 without buckets)."""
+
+    keys: list[SeriesKey]
+    series: NDArray[np.int64]
+    resolution: int
+    ts: IntArray
+    n: IntArray
+    total: FloatArray
+    max_: FloatArray
+    counts: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    column: Column
+    slots: tuple[slice, slice, slice]
+    per_replica: bool
+
+
+@dataclass(slots=True)
+class _Group:
+    layout: Layout
+    parts: list[Increments] = field(default_factory=list)
+    replicas: list[str] = field(default_factory=list)
+
+
+class Deltas:
+    """Collects the inserted frames of a batch."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, str, str, str], _Group] = {}
+
+    def add(self, target: Target, frames: Increments) -> None:
+        """Add frames that are inserted in this transaction."""
+        if not len(frames.t1_ms) or not _items(frames.layout):
+            return
+        key = (target.cluster, target.pool, target.model, frames.layout.id)
+        group = self._groups.setdefault(key, _Group(frames.layout))
+        group.parts.append(frames)
+        group.replicas.append(target.replica)
+
+    def blocks(self) -> Iterable[Block]:
+        """All rows, several of which may have the same key."""
+        for (cluster, pool, model, _), group in self._groups.items():
+            yield from _group_blocks(group, cluster, pool, model)
+
+
+@by_layout
+def _items(layout: Layout) -> list[_Item]:
+    out = []
+    for c, slots in zip(layout.columns, layout.slots, strict=True):
+        signal = SIGNALS.get(c.signal)
+        if signal is not None and (signal.rollup or signal.per_replica):
+            out.append(_Item(c, slots, signal.per_replica))
+    return out
+
+
+def _group_blocks(group: _Group, cluster: str, pool: str, model: str) -> Iterable[Block]:
+    items = _items(group.layout)
+    parts = group.parts
+    seconds = np.concatenate([p.t1_ms for p in parts]) // 1000
+    gauges = np.concatenate([p.gauges for p in parts])
+    counts = np.concatenate([p.counts for p in parts])
+    sums = np.concatenate([p.sums for p in parts])
+    names = sorted(set(group.replicas))
+    where = {name: i for i, name in enumerate(names)}
+    unit = np.repeat([where[r] for r in group.replicas], [len(p.t1_ms) for p in parts])
+
+    def key(c: Column, replica: str) -> SeriesKey:
+        labels = json.dumps({k: v for k, v in c.labels if k not in OWN_LABELS}, separators=(",", ":"))
+        class_ = c.label("class") or pool or "unclassified"
+        return SeriesKey(
+            c.signal, c.kind, class_, cluster, pool, replica, c.label("model") or model, labels, c.edges
+        )
+
+    pool_rows = _Rows.reduce(seconds // MINUTE * MINUTE, np.zeros_like(unit), gauges, counts, sums)
+    hour_rows = pool_rows.coarser(HOUR)
+    for item in items:
+        for resolution, rows in ((MINUTE, pool_rows), (HOUR, hour_rows)):
+            block = rows.block(item, [key(item.column, "")], resolution)
+            if block is not None:
+                yield block
+    local = [i for i in items if i.per_replica]
+    if local:
+        rows = _Rows.reduce(seconds // REPLICA * REPLICA, unit, gauges, counts, sums)
+        for item in local:
+            block = rows.block(item, [key(item.column, name) for name in names], REPLICA)
+            if block is not None:
+                yield block
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Sums per (unit, ts): ``*_n`` say how many frames had a value."""
+
+    ts: IntArray
+    unit: IntArray
+    gauges: FloatArray
+    gauges_n: IntArray
+    gauges_max: FloatArray
+    counts: IntArray
+    counts_n: IntArray
+    sums: FloatArray
+    sums_n: IntArray
+
+    @classmethod
+    def reduce(
+        cls, ts: IntArray, unit: IntArray, gauges: FloatArray, counts: IntArray, sums: FloatArray
+    ) -> _Rows:
+        return cls(
+            ts,
+            unit,
+            np.nan_to_num(gauges, nan=0.0),
+            (~np.isnan(gauges)).astype(np.int64),
+            gauges,
+            np.maximum(counts, 0),
+            (counts >= 0).astype(np.int64),
+            np.nan_to_num(sums, nan=0.0),
+            (~np.isnan(sums)).astype(np.int64),
+        )._grouped()
+
+    def coarser(self, step: int) -> _Rows:
+        return _Rows(
+            self.ts // step * step,
+            self.unit,
+            self.gauges,
+            self.gauges_n,
+            self.gauges_max,
+            self.counts,
+            self.counts_n,
+            self.sums,
+            self.sums_n,
+        )._grouped()
+
+    def _grouped(self) -> _Rows:
+        order = np.lexsort((self.ts, self.unit))
+        ts, unit = self.ts[order], self.unit[order]
+        new = np.ones(len(ts), bool)
+        new[1:] = (ts[1:] != ts[:-1]) | (unit[1:] != unit[:-1])
+        at = np.flatnonzero(new)
+        return _Rows(
+            ts[at],
+            unit[at],
+            np.add.reduceat(self.gauges[order], at),
+            np.add.reduceat(self.gauges_n[order], at),
+            np.fmax.reduceat(self.gauges_max[order], at),
+            np.add.reduceat(self.counts[order], at),
+            np.add.reduceat(self.counts_n[order], at),
+            np.add.reduceat(self.sums[order], at),
+            np.add.reduceat(self.sums_n[order], at),
+        )
+
+    def block(self, item: _Item, keys: list[SeriesKey], resolution: int) -> Block | None:
+        """Rows of one column; None if it had no value at all."""
+        g, c, s = item.slots
+        nothing = np.zeros((len(self.ts), 0), np.int64)
+        nan = np.full(len(self.ts), np.nan)
+        match item.column.kind:
+            case "gauge":
+                seen, n, total = self.gauges_n[:, g.start], self.gauges_n[:, g.start], self.gauges[:, g.start]
+                maximum, counts = self.gauges_max[:, g.start], nothing
+            case "counter":
+                seen, n = self.counts_n[:, c.start], self.counts[:, c.start]
+                total, maximum, counts = n.astype(np.float64), nan, nothing
+            case "sum":
+                seen, n, total = self.sums_n[:, s.start], self.sums_n[:, s.start], self.sums[:, s.start]
+                maximum, counts = nan, nothing
+            case _:
+                counts = self.counts[:, c]
+                seen, n = self.counts_n[:, c].max(axis=1), counts.sum(axis=1)
+                total, maximum = self.sums[:, s.start], nan
+        has = seen > 0
+        if not has.any():
+            return None
+        return Block(
+            keys, self.unit[has], resolution, self.ts[has], n[has], total[has], maximum[has], counts[has]
+        )

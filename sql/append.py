@@ -1,0 +1,257 @@
+"""The hot path: readings in, frames, states, roll-ups and restarts out, in one transaction.
+
+Which values a reading is compared with: the *head* of its target is its newest reading, from whatever source. A reading
+after the head moves the head. A reading at or before it is out of order and skipped, except in a back-fill stream (any
+``stream`` other than ``live``), which has a state of its own, may start again at any time, and never inserts a frame that
+overlaps a stored one. So the same readings appended twice change nothing, whoever sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+
+import numpy as np
+from sqlalchemy import Connection, insert, select
+
+from core.frames import IntArray, Reading, Target
+from core.packing import pack
+from core.records import Event
+from sql import events as event_rows
+from sql import rollups, states
+from sql import targets as target_rows
+from sql.accumulate import Deltas
+from sql.engine import upsert
+from sql.ids import to_ms
+from sql.increments import MAX_SPAN_MS, BoolArray, Increments, Run, State, advance
+from sql.layouts import LayoutCache
+from sql.schema import frames, scrape_failures
+
+LIVE = "live"
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """``inserted`` frames; ``skipped`` readings that were known already, out of order, or clock skew between two sources;
+    ``restarts`` of processes that this batch showed for the first time."""
+
+    inserted: int
+    skipped: int
+    restarts: list[Event] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction gathers before it writes."""
+
+    frames: list[tuple[int, Increments]] = field(default_factory=list)
+    states: dict[tuple[int, str], State] = field(default_factory=dict)
+    failures: list[dict[str, int]] = field(default_factory=list)
+    restarts: list[Event] = field(default_factory=list)
+    deltas: Deltas = field(default_factory=Deltas)
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Ids to be remembered once the transaction is committed."""
+
+    layouts: set[str]
+    series: set[int]
+
+
+def append(
+    connection: Connection,
+    readings: Sequence[Reading],
+    *,
+    stream: str,
+    events: bool,
+    layouts: LayoutCache,
+    series: rollups.SeriesCache,
+) -> tuple[AppendResult, Commit]:
+    """Write ``readings`` in the caller's transaction, which must hold the write lock."""
+    by_target: dict[int, list[Reading]] = {}
+    for r in readings:
+        by_target.setdefault(target_rows.target_id(r.target), []).append(r)
+    seen = {i: _seen(rows) for i, rows in by_target.items()}
+    target_rows.save(connection, seen.values())
+    kept = (states.HEAD,) if stream == LIVE else (states.HEAD, stream)
+    known = states.load(connection, by_target, kept, layouts)
+    batch = Batch()
+    for target_id, rows in by_target.items():
+        _target(connection, batch, target_id, seen[target_id].target, rows, stream, known)
+    new_layouts = layouts.store(
+        connection, [f.layout for _, f in batch.frames] + [s.layout for s in batch.states.values()]
+    )
+    inserted = _insert(connection, batch.frames)
+    upsert(connection, scrape_failures, batch.failures)
+    states.save(connection, batch.states)
+    new_series = rollups.merge(connection, batch.deltas.blocks(), series)
+    if events:
+        event_rows.add(connection, batch.restarts)
+    return AppendResult(inserted, batch.skipped, batch.restarts), Commit(new_layouts, new_series)
+
+
+def _seen(rows: Sequence[Reading]) -> target_rows.Seen:
+    last = max(rows, key=attrgetter("t"))
+    starts = [r.start for r in sorted(rows, key=attrgetter("t")) if r.start is not None]
+    first = min(r.t for r in rows)
+    return target_rows.Seen(last.target, to_ms(first), to_ms(last.t), last.up, starts[-1] if starts else None)
+
+
+def _target(
+    connection: Connection,
+    batch: Batch,
+    target_id: int,
+    target: Target,
+    rows: Sequence[Reading],
+    stream: str,
+    known: dict[tuple[int, str], State],
+) -> None:
+    """One target's readings: failures noted, the others on the head or on the stream's own state."""
+    good: list[tuple[int, Reading]] = []
+    for r in sorted(rows, key=attrgetter("t")):
+        at = to_ms(r.t)
+        if not r.up:
+            batch.failures.append({"target_id": target_id, "t_ms": at})
+        elif good and good[-1][0] == at:
+            batch.skipped += 1
+        else:
+            good.append((at, r))
+    head = known.get((target_id, states.HEAD))
+    split = 0 if head is None else sum(1 for at, _ in good if at <= head.t_ms)
+    old, new = good[:split], good[split:]
+    if stream == LIVE:
+        batch.skipped += len(old)
+    elif old:
+        _old(connection, batch, target_id, target, old, stream, known.get((target_id, stream)))
+    if new:
+        after = _walk(batch, target_id, target, new, head, None)
+        if after is not None:
+            batch.states[target_id, states.HEAD] = after
+
+
+def _old(
+    connection: Connection,
+    batch: Batch,
+    target_id: int,
+    target: Target,
+    rows: Sequence[tuple[int, Reading]],
+    stream: str,
+    state: State | None,
+) -> None:
+    """Readings of a back-fill stream that are older than the head: on the stream's own state, beside what is stored."""
+    first = rows[0][0] if state is None else min(rows[0][0], state.t_ms)
+    stored = _Stored(connection, target_id, first, rows[-1][0])
+    split = 0 if state is None else sum(1 for at, _ in rows if at <= state.t_ms)
+    after: State | None = None
+    if split:
+        # the stream goes over earlier times (again): its state starts anew there
+        after = _walk(batch, target_id, target, rows[:split], None, stored)
+    if split < len(rows):
+        after = _walk(batch, target_id, target, rows[split:], state, stored)
+    if after is not None:
+        batch.states[target_id, stream] = after
+
+
+class _Stored:
+    """Spans of a target's stored frames around a range of times."""
+
+    def __init__(self, connection: Connection, target_id: int, first_ms: int, last_ms: int) -> None:
+        c = frames.c
+        # a frame that ends after the range may reach into it
+        query = (
+            select(c.t1_ms, c.span_ms)
+            .where(c.target_id == target_id, c.t1_ms >= first_ms, c.t1_ms <= last_ms + MAX_SPAN_MS)
+            .order_by(c.t1_ms)
+        )
+        rows = connection.execute(query).all()
+        self.t1: IntArray = np.array([r[0] for r in rows], np.int64)
+        self.t0: IntArray = self.t1 - np.array([r[1] for r in rows], np.int64)
+
+    def free(self, done: Increments) -> BoolArray:
+        """Which frames overlap no stored one."""
+        out: BoolArray = np.ones(len(done.t1_ms), bool)
+        if len(self.t1):
+            after = np.searchsorted(self.t1, done.t0_ms, side="right")
+            inside = after < len(self.t1)
+            out = ~(inside & (self.t0[np.minimum(after, len(self.t1) - 1)] < done.t1_ms))
+        return out
+
+
+def _walk(
+    batch: Batch,
+    target_id: int,
+    target: Target,
+    rows: Sequence[tuple[int, Reading]],
+    state: State | None,
+    stored: _Stored | None,
+) -> State | None:
+    """Increments of consecutive readings; returns the state after them."""
+    for _, run in groupby(rows, key=lambda x: (x[1].layout.id, x[1].target.source)):
+        part = list(run)
+        done, state, dropped = advance(state, _run(part))
+        batch.skipped += dropped
+        if stored is not None:
+            free = stored.free(done)
+            batch.skipped += int((~free).sum())
+            done = done.only(free)
+        if len(done.t1_ms):
+            batch.frames.append((target_id, done))
+            batch.deltas.add(target, done)
+            batch.restarts.extend(_restarts(target, done))
+    return state
+
+
+def _run(part: Sequence[tuple[int, Reading]]) -> Run:
+    first = part[0][1]
+    return Run(
+        first.layout,
+        first.target.source,
+        np.array([at for at, _ in part], np.int64),
+        np.array([np.nan if r.start is None else r.start for _, r in part], np.float64),
+        np.stack([r.gauges for _, r in part]),
+        np.stack([r.counts for _, r in part]),
+        np.stack([r.sums for _, r in part]),
+    )
+
+
+def _restarts(target: Target, done: Increments) -> Iterable[Event]:
+    for i in np.flatnonzero(done.reset):
+        t0, t1, start = done.t0_ms[i] / 1000, done.t1_ms[i] / 1000, float(done.starts[i])
+        why = "process start moved" if done.moved[i] else "counts fell"
+        yield Event(
+            # the exporter's own start where it lies in this span, else when it was noticed
+            ts=start if t0 < start <= t1 else t1,
+            kind="restart",
+            text=f"{target.replica or target.address} restarted ({why})",
+            pool=target.pool,
+            replica=target.replica,
+            source="metrics",
+            data={"address": target.address, "cluster": target.cluster, "rank": target.rank, "seen_at": t1},
+        )
+
+
+def _insert(connection: Connection, done: Iterable[tuple[int, Increments]]) -> int:
+    """Plain inserts: a conflict would mean that the rules above are broken, and must undo the whole batch."""
+    rows = []
+    for target_id, f in done:
+        layout_id = f.layout.id
+        spans = (f.t1_ms - f.t0_ms).tolist()
+        for i, (t1, span, reset) in enumerate(zip(f.t1_ms.tolist(), spans, f.reset.tolist(), strict=True)):
+            rows.append(
+                {
+                    "target_id": target_id,
+                    "t1_ms": t1,
+                    "span_ms": span,
+                    "layout_id": layout_id,
+                    "reset": int(reset),
+                    "data": pack(f.layout, f.gauges[i], f.counts[i], f.sums[i]),
+                }
+            )
+    rows.sort(key=lambda r: (r["t1_ms"], r["target_id"]))
+    if rows:
+        connection.execute(insert(frames), rows)
+    return len(rows)

@@ -1,0 +1,1 @@
+"""Alembic migrations; run by :func:`sql.migrate.upgrade`, never by hand."""

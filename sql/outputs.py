@@ -1,0 +1,82 @@
+"""Sampled outputs: one row a request, inserted once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, select
+
+from core.records import OutputRecord
+from sql.engine import upsert
+from sql.schema import outputs
+
+_PLAIN = (
+    "id",
+    "ts",
+    "admitted",
+    "pool",
+    "replica",
+    "model",
+    "release",
+    "tenant",
+    "session",
+    "turn",
+    "prompt_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "ttft_s",
+    "e2e_s",
+    "queue_s",
+    "accept_length",
+    "finish_reason",
+    "verdict",
+    "text",
+)
+
+
+def add(connection: Connection, records: Iterable[OutputRecord]) -> int:
+    """Insert records whose id is new; returns how many. A stored record is never changed."""
+    rows: dict[str, dict[str, Any]] = {}
+    for r in records:
+        row = {name: getattr(r, name) for name in _PLAIN}
+        row["class_"] = r.workload_class
+        row["rules"] = orjson.dumps(dict(r.rules), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+        row["features"] = orjson.dumps(dict(r.features), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+        rows.setdefault(r.id, row)
+    ids = list(rows)
+    have: set[str] = set()
+    for i in range(0, len(ids), 500):
+        query = select(outputs.c.id).where(outputs.c.id.in_(ids[i : i + 500]))
+        have.update(connection.execute(query).scalars())
+    new = [row for key, row in rows.items() if key not in have]
+    upsert(connection, outputs, new)
+    return len(new)
+
+
+def read(
+    connection: Connection,
+    start: float,
+    end: float,
+    *,
+    pools: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+    verdicts: Sequence[str] | None = None,
+) -> list[OutputRecord]:
+    """Records with start <= ts < end, by (ts, id)."""
+    c = outputs.c
+    query = select(*[c[n] for n in _PLAIN], c.class_, c.rules, c.features).where(c.ts >= start, c.ts < end)
+    for column, allowed in ((c.pool, pools), (c.class_, classes), (c.verdict, verdicts)):
+        if allowed is not None:
+            query = query.where(column.in_(list(allowed)))
+    out = []
+    for row in connection.execute(query.order_by(c.ts, c.id)).tuples():
+        plain = dict(zip(_PLAIN, row, strict=False))
+        class_, rules, features = row[len(_PLAIN) :]
+        out.append(
+            OutputRecord(
+                **plain, workload_class=class_, rules=orjson.loads(rules), features=orjson.loads(features)
+            )
+        )
+    return out

@@ -1,0 +1,137 @@
+"""Gateway request cells: counts and fine buckets per minute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from sqlalchemy import Connection, select
+
+from core.frames import IntArray
+from core.requests import RequestCell, RequestKey
+from sql.engine import upsert
+from sql.ids import edges_id
+from sql.rollups import SeriesCache, store_edges
+from sql.schema import requests
+
+_SUMS = ("n", "prompt_tokens", "output_tokens", "ttft_sum", "duration_sum")
+_HISTS = ("ttft", "age", "duration")
+
+
+def _key(k: RequestKey, edges: int) -> dict[str, Any]:
+    return {
+        "minute": k.minute,
+        "point": k.point,
+        "class_": k.class_,
+        "tenant": k.tenant,
+        "model": k.model,
+        "pool": k.pool,
+        "band": k.band,
+        "status": k.status,
+        "release": k.release,
+        "edges_id": edges,
+    }
+
+
+def _sparse(counts: IntArray) -> str:
+    at = np.flatnonzero(counts)
+    return orjson.dumps({str(i): int(counts[i]) for i in at.tolist()}).decode()
+
+
+def _dense(text: str, edges: tuple[float, ...]) -> IntArray:
+    counts = np.zeros(len(edges) + 1, np.int64)
+    for i, n in orjson.loads(text).items():
+        counts[int(i)] = n
+    return counts
+
+
+def add(connection: Connection, cells: Mapping[RequestKey, RequestCell]) -> None:
+    """Add cells to what is stored; the caller holds the write lock."""
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    store_edges(connection, {c.edges for c in cells.values()})
+    for k, c in cells.items():
+        key = _key(k, edges_id(c.edges))
+        rows[tuple(key.values())] = key | {
+            "n": c.n,
+            "prompt_tokens": c.prompt_tokens,
+            "output_tokens": c.output_tokens,
+            "ttft_sum": c.ttft_sum,
+            "duration_sum": c.duration_sum,
+            "ttft": _sparse(c.ttft[1]),
+            "age": _sparse(c.age[1]),
+            "duration": _sparse(c.duration[1]),
+        }
+    if not rows:
+        return
+    names = list(next(iter(rows.values())))
+    keys = names[:10]
+    minutes = [k.minute for k in cells]
+    stored = select(*[requests.c[n] for n in names]).where(
+        requests.c.minute.between(min(minutes), max(minutes))
+    )
+    for old in connection.execute(stored).tuples():
+        row = rows.get(tuple(old[:10]))
+        if row is None:
+            continue
+        for name, value in zip(names[10:], old[10:], strict=True):
+            if name in _SUMS:
+                row[name] += value
+            else:
+                row[name] = _add_sparse(row[name], value)
+    upsert(connection, requests, list(rows.values()), update=[n for n in names if n not in keys])
+
+
+def _add_sparse(a: str, b: str) -> str:
+    total = orjson.loads(a)
+    for i, n in orjson.loads(b).items():
+        total[i] = total.get(i, 0) + n
+    return orjson.dumps(dict(sorted(total.items(), key=lambda p: int(p[0])))).decode()
+
+
+def read(
+    connection: Connection,
+    cache: SeriesCache,
+    start: float,
+    end: float,
+    *,
+    classes: Sequence[str] | None = None,
+    pools: Sequence[str] | None = None,
+    points: Sequence[str] | None = None,
+) -> list[tuple[RequestKey, RequestCell]]:
+    """Cells whose minute starts in [start, end), by minute and key. One key appears twice where its bucket edges changed."""
+    c = requests.c
+    query = select(requests).where(c.minute >= int(-(-start // 1)), c.minute < int(-(-end // 1)))
+    for column, allowed in ((c.class_, classes), (c.pool, pools), (c.point, points)):
+        if allowed is not None:
+            query = query.where(column.in_(list(allowed)))
+    rows = connection.execute(query).mappings().all()
+    bounds = cache.edges(connection, {r[c.edges_id] for r in rows})
+    out = []
+    for r in rows:
+        edges = bounds[r[c.edges_id]]
+        key = RequestKey(
+            r[c.minute],
+            r[c.point],
+            r[c.class_],
+            r[c.tenant],
+            r[c.model],
+            r[c.pool],
+            r[c.band],
+            r[c.status],
+            r[c.release],
+        )
+        cell = RequestCell(
+            r[c.n],
+            r[c.prompt_tokens],
+            r[c.output_tokens],
+            (edges, _dense(r[c.ttft], edges)),
+            (edges, _dense(r[c.age], edges)),
+            (edges, _dense(r[c.duration], edges)),
+            r[c.ttft_sum],
+            r[c.duration_sum],
+        )
+        out.append((key, cell))
+    out.sort(key=lambda p: (p[0], p[1].edges))
+    return out

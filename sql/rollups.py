@@ -1,0 +1,434 @@
+"""Roll-ups: adding a batch's deltas to what is stored, and reading them back as rows or arrays.
+
+``n`` is the number of observations (histogram), the increase (counter) or the number of values (gauge, sum); ``total`` the sum of
+observations, increase or values; ``max_`` the largest gauge value; ``counts`` a JSON array of counts per bucket, overflow last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import orjson
+from sqlalchemy import Connection, and_, select
+from sqlalchemy.sql import ColumnElement
+
+from core.errors import ConfigError
+from core.frames import FloatArray, IntArray, Kind
+from sql.accumulate import HOUR, MINUTE, REPLICA, Block, SeriesKey
+from sql.engine import upsert
+from sql.ids import edges_id, number
+from sql.schema import edges, rollups, series
+
+MatrixKey = tuple[str, str, str, str, tuple[float, ...]]
+"""(class, pool, unit, model, edges)"""
+
+_Raw = tuple[int, int, int, float, float | None, str | None]
+"""(series, ts, n, total, max, counts)"""
+
+
+@dataclass(frozen=True, slots=True)
+class RollupRow:
+    """One stored roll-up. ``ts`` is the start of its span of ``resolution`` seconds; ``labels`` the column's further labels."""
+
+    ts: int
+    resolution: int
+    class_: str
+    cluster: str
+    pool: str
+    unit: str
+    model: str
+    signal: str
+    kind: Kind
+    labels: tuple[tuple[str, str], ...]
+    edges: tuple[float, ...]
+    counts: IntArray
+    n: int
+    total: float
+    max_: float | None
+
+    @property
+    def mean(self) -> float | None:
+        """Mean observation or value; None where there was none."""
+        return self.total / self.n if self.n else None
+
+
+class SeriesCache:
+    """Ids of series and bucket edges, and which are stored for good. Rows are append-only."""
+
+    def __init__(self) -> None:
+        self._ids: dict[SeriesKey, int] = {}
+        self._stored: set[int] = set()
+        self._edges: dict[int, tuple[float, ...]] = {0: ()}
+
+    def id(self, key: SeriesKey) -> int:
+        """The id of a series, a hash of all that it is."""
+        found = self._ids.get(key)
+        if found is None:
+            k = key
+            found = number(
+                k.signal,
+                k.kind,
+                k.class_,
+                k.cluster,
+                k.pool,
+                k.unit,
+                k.model,
+                k.labels,
+                str(edges_id(k.edges)),
+            )
+            self._ids[key] = found
+        return found
+
+    def store(self, connection: Connection, keys: Iterable[SeriesKey]) -> set[int]:
+        """Write the series not written yet; their ids go to :meth:`committed` after the transaction."""
+        new = {self.id(k): k for k in keys if self.id(k) not in self._stored}
+        store_edges(connection, {k.edges for k in new.values()})
+        rows = [
+            {
+                "id": i,
+                "signal": k.signal,
+                "kind": k.kind,
+                "class_": k.class_,
+                "cluster": k.cluster,
+                "pool": k.pool,
+                "unit": k.unit,
+                "model": k.model,
+                "labels": k.labels,
+                "edges_id": edges_id(k.edges),
+            }
+            for i, k in sorted(new.items())
+        ]
+        upsert(connection, series, rows)
+        return set(new)
+
+    def committed(self, ids: set[int]) -> None:
+        """Remember that these rows exist for good."""
+        self._stored |= ids
+
+    def edges(self, connection: Connection, ids: Iterable[int]) -> Mapping[int, tuple[float, ...]]:
+        """Bucket edges by id, read where unknown."""
+        missing = set(ids) - self._edges.keys()
+        if missing:
+            for row in connection.execute(select(edges).where(edges.c.id.in_(missing))):
+                self._edges[row.id] = tuple(float(e) for e in orjson.loads(row.edges))
+        return self._edges
+
+
+def store_edges(connection: Connection, lists: Iterable[tuple[float, ...]]) -> None:
+    """Write lists of bucket edges; ``()`` has the id 0."""
+    rows = [{"id": edges_id(e), "edges": orjson.dumps(list(e)).decode()} for e in sorted(set(lists))]
+    upsert(connection, edges, rows)
+
+
+def merge(connection: Connection, blocks: Iterable[Block], cache: SeriesCache) -> set[int]:
+    """Add blocks to the stored rows; the caller holds the write lock. Returns new series ids for ``cache.committed``."""
+    shapes: dict[int, list[Block]] = {}
+    for block in blocks:
+        shapes.setdefault(block.counts.shape[1], []).append(block)
+    new = cache.store(connection, {k for parts in shapes.values() for b in parts for k in b.keys})
+    for width, parts in shapes.items():
+        ids = np.concatenate([np.array([cache.id(k) for k in b.keys], np.int64)[b.series] for b in parts])
+        resolution = np.repeat([b.resolution for b in parts], [len(b.ts) for b in parts])
+        rows = _Table(
+            ids,
+            resolution,
+            np.concatenate([b.ts for b in parts]),
+            np.concatenate([b.n for b in parts]),
+            np.concatenate([b.total for b in parts]),
+            np.concatenate([b.max_ for b in parts]),
+            np.concatenate([b.counts for b in parts]),
+        ).summed()
+        stored = _stored(connection, rows, width)
+        if stored is not None:
+            rows = rows.joined(stored).summed().present(rows)
+        upsert(connection, rollups, rows.to_dicts(), update=["n", "total", "max_", "counts"])
+    return new
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Roll-up rows as arrays."""
+
+    series: IntArray
+    resolution: IntArray
+    ts: IntArray
+    n: IntArray
+    total: FloatArray
+    max_: FloatArray
+    counts: IntArray
+
+    def summed(self) -> _Table:
+        """Rows of one key added up, in key order."""
+        order = np.lexsort((self.ts, self.resolution, self.series))
+        s, r, t = self.series[order], self.resolution[order], self.ts[order]
+        new = np.ones(len(s), bool)
+        new[1:] = (s[1:] != s[:-1]) | (r[1:] != r[:-1]) | (t[1:] != t[:-1])
+        at = np.flatnonzero(new)
+        return _Table(
+            s[at],
+            r[at],
+            t[at],
+            np.add.reduceat(self.n[order], at),
+            np.add.reduceat(self.total[order], at),
+            np.fmax.reduceat(self.max_[order], at),
+            np.add.reduceat(self.counts[order], at),
+        )
+
+    def joined(self, other: _Table) -> _Table:
+        return _Table(
+            np.concatenate((self.series, other.series)),
+            np.concatenate((self.resolution, other.resolution)),
+            np.concatenate((self.ts, other.ts)),
+            np.concatenate((self.n, other.n)),
+            np.concatenate((self.total, other.total)),
+            np.concatenate((self.max_, other.max_)),
+            np.concatenate((self.counts, other.counts)),
+        )
+
+    def present(self, wanted: _Table) -> _Table:
+        """Only the rows whose keys ``wanted`` has."""
+        have = set(zip(wanted.series.tolist(), wanted.resolution.tolist(), wanted.ts.tolist(), strict=True))
+        mine = zip(self.series.tolist(), self.resolution.tolist(), self.ts.tolist(), strict=True)
+        keep = np.fromiter((k in have for k in mine), bool, len(self.series))
+        return _Table(
+            self.series[keep],
+            self.resolution[keep],
+            self.ts[keep],
+            self.n[keep],
+            self.total[keep],
+            self.max_[keep],
+            self.counts[keep],
+        )
+
+    def to_dicts(self) -> list[dict[str, object]]:
+        if self.counts.shape[1]:
+            counts: list[str | None] = [f"[{','.join(map(str, row))}]" for row in self.counts.tolist()]
+        else:
+            counts = [None] * len(self.ts)
+        return [
+            {
+                "series_id": s,
+                "resolution": r,
+                "ts": t,
+                "n": n,
+                "total": x,
+                "max_": m if m == m else None,
+                "counts": c,
+            }
+            for s, r, t, n, x, m, c in zip(
+                self.series.tolist(),
+                self.resolution.tolist(),
+                self.ts.tolist(),
+                self.n.tolist(),
+                self.total.tolist(),
+                self.max_.tolist(),
+                counts,
+                strict=True,
+            )
+        ]
+
+
+def _stored(connection: Connection, rows: _Table, width: int) -> _Table | None:
+    """Stored rows within the range of ``rows`` of each resolution, all of one bucket count; None if there are none."""
+    c = rollups.c
+    found: list[tuple[int, int, int, int, float, float | None, str | None]] = []
+    for resolution in np.unique(rows.resolution).tolist():
+        mask = rows.resolution == resolution
+        first, last = int(rows.ts[mask].min()), int(rows.ts[mask].max())
+        ids = np.unique(rows.series[mask]).tolist()
+        for start in range(0, len(ids), 500):
+            query = select(c.series_id, c.resolution, c.ts, c.n, c.total, c.max_, c.counts).where(
+                c.series_id.in_(ids[start : start + 500]),
+                c.resolution == resolution,
+                c.ts.between(first, last),
+            )
+            found.extend(tuple(r) for r in connection.execute(query))
+    if not found:
+        return None
+    s, r, t, n, total, maximum, counts = zip(*found, strict=True)
+    return _Table(
+        np.array(s, np.int64),
+        np.array(r, np.int64),
+        np.array(t, np.int64),
+        np.array(n, np.int64),
+        np.array(total, np.float64),
+        np.array(maximum, np.float64),
+        _counts(counts, width),
+    )
+
+
+def _counts(texts: Sequence[str | None], width: int) -> IntArray:
+    """JSON arrays of one width as int64[R, width], parsed in one go."""
+    if not width:
+        return np.zeros((len(texts), 0), np.int64)
+    return np.array(orjson.loads(f"[{','.join(t or '' for t in texts)}]"), np.int64).reshape(
+        len(texts), width
+    )
+
+
+def _matching(
+    signal: str,
+    *,
+    resolution: int,
+    classes: Sequence[str] | None,
+    pools: Sequence[str] | None,
+    clusters: Sequence[str] | None,
+    models: Sequence[str] | None,
+    per_unit: bool,
+) -> ColumnElement[bool]:
+    if resolution not in (MINUTE, REPLICA, HOUR):
+        raise ConfigError("resolution", "must be 60, 300 or 3600 seconds", "one of the three", resolution)
+    tests: list[ColumnElement[bool]] = [series.c.signal == signal]
+    tests.append(series.c.unit != "" if per_unit else series.c.unit == "")
+    for column, allowed in (
+        (series.c.class_, classes),
+        (series.c.pool, pools),
+        (series.c.cluster, clusters),
+        (series.c.model, models),
+    ):
+        if allowed is not None:
+            tests.append(column.in_(list(allowed)))
+    return and_(*tests)
+
+
+def read_rows(
+    connection: Connection,
+    cache: SeriesCache,
+    signal: str,
+    start: float,
+    end: float,
+    *,
+    resolution: int = MINUTE,
+    classes: Sequence[str] | None = None,
+    pools: Sequence[str] | None = None,
+    clusters: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    per_unit: bool = False,
+) -> list[RollupRow]:
+    """Rows with start <= ts < end, ordered by time and key. ``per_unit`` rows exist at resolution 300."""
+    resolution = REPLICA if per_unit else resolution
+    test = _matching(
+        signal,
+        resolution=resolution,
+        classes=classes,
+        pools=pools,
+        clusters=clusters,
+        models=models,
+        per_unit=per_unit,
+    )
+    found = {s.id: s for s in connection.execute(select(series).where(test))}
+    bounds = cache.edges(connection, {s.edges_id for s in found.values()})
+    out: list[RollupRow] = []
+    for row in _range(connection, list(found), resolution, start, end):
+        s = found[row[0]]
+        counts = np.array(orjson.loads(row[5]) if row[5] else (), np.int64)
+        labels = tuple(sorted(orjson.loads(s.labels).items()))
+        out.append(
+            RollupRow(
+                row[1],
+                resolution,
+                s.class_,
+                s.cluster,
+                s.pool,
+                s.unit,
+                s.model,
+                signal,
+                s.kind,
+                labels,
+                bounds[s.edges_id],
+                counts,
+                row[2],
+                row[3],
+                row[4],
+            )
+        )
+    out.sort(key=lambda r: (r.ts, r.class_, r.pool, r.unit, r.model, r.labels, r.edges))
+    return out
+
+
+def read_matrix(
+    connection: Connection,
+    cache: SeriesCache,
+    signal: str,
+    start: float,
+    end: float,
+    step: int = MINUTE,
+    *,
+    classes: Sequence[str] | None = None,
+    pools: Sequence[str] | None = None,
+    clusters: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    per_unit: bool = False,
+) -> dict[MatrixKey, tuple[IntArray, IntArray, FloatArray]]:
+    """(ts int64[T], counts int64[T, B], sums float64[T]) for each (class, pool, unit, model, edges), T ascending.
+
+    Times without data are absent (not exported), a row of zeros is no traffic. Signals without buckets have B = 1 with ``n``.
+    Clusters and further labels are summed over unless named: ``labels={"reason": "abort"}`` keeps what has that value.
+    ``step`` is a multiple of 60 seconds (of 300 with ``per_unit``); whole hours read the hourly rows.
+    """
+    base = REPLICA if per_unit else HOUR if step % HOUR == 0 and start % HOUR == 0 else MINUTE
+    if step <= 0 or step % base:
+        raise ConfigError("step", f"must be a multiple of {base} seconds", f"{base}", step)
+    test = _matching(
+        signal,
+        resolution=base,
+        classes=classes,
+        pools=pools,
+        clusters=clusters,
+        models=models,
+        per_unit=per_unit,
+    )
+    wanted = (labels or {}).items()
+    found = [
+        s for s in connection.execute(select(series).where(test)) if wanted <= orjson.loads(s.labels).items()
+    ]
+    bounds = cache.edges(connection, {s.edges_id for s in found})
+    keys: dict[MatrixKey, list[int]] = {}
+    for s in found:
+        keys.setdefault((s.class_, s.pool, s.unit, s.model, bounds[s.edges_id]), []).append(s.id)
+    rows = _range(connection, [s.id for s in found], base, start, end)
+    by_series: dict[int, list[_Raw]] = {}
+    for row in rows:
+        by_series.setdefault(row[0], []).append(row)
+    out: dict[MatrixKey, tuple[IntArray, IntArray, FloatArray]] = {}
+    for key in sorted(keys):
+        mine = [row for i in keys[key] for row in by_series.get(i, ())]
+        if not mine:
+            continue
+        _, t, n, total, _, texts = zip(*mine, strict=True)
+        width = len(key[4]) + 1
+        counts = _counts(texts, width) if key[4] else np.array(n, np.int64)[:, None]
+        ts = np.array(t, np.int64) // step * step
+        out[key] = _by_time(ts, counts, np.array(total, np.float64))
+    return out
+
+
+def _by_time(ts: IntArray, counts: IntArray, sums: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    if (ts[1:] > ts[:-1]).all():
+        return ts, counts, sums
+    order = np.argsort(ts, kind="stable")
+    ts = ts[order]
+    at = np.flatnonzero(np.concatenate(([True], ts[1:] != ts[:-1])))
+    return ts[at], np.add.reduceat(counts[order], at), np.add.reduceat(sums[order], at)
+
+
+def _range(
+    connection: Connection, ids: Sequence[int], resolution: int, start: float, end: float
+) -> list[_Raw]:
+    """(series, ts, n, total, max, counts) with start <= ts < end, ordered by series and time."""
+    c = rollups.c
+    # whole seconds: PostgreSQL would compare bigint with a float without the index
+    first, stop = math.ceil(start), math.ceil(end)
+    out: list[_Raw] = []
+    for i in range(0, len(ids), 500):
+        query = (
+            select(c.series_id, c.ts, c.n, c.total, c.max_, c.counts)
+            .where(c.series_id.in_(ids[i : i + 500]), c.resolution == resolution, c.ts >= first, c.ts < stop)
+            .order_by(c.series_id, c.ts)
+        )
+        out.extend(connection.execute(query).tuples())
+    return out

@@ -1,0 +1,276 @@
+"""The tables. No sequences, no reflection: every key is natural or a hash (see :mod:`sql.ids`).
+
+``*_ms`` columns are whole milliseconds of Unix time, other times Unix seconds. JSON columns hold plain JSON text, so that
+``json_each`` (SQLite) and ``json_array_elements`` (PostgreSQL) read them. The analysts' views are in :mod:`sql.views`.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+)
+
+metadata = MetaData()
+
+
+def _key(name: str) -> Column[str]:
+    return Column(name, Text, primary_key=True)
+
+
+def _text(name: str) -> Column[str]:
+    return Column(name, Text, nullable=False, server_default="")
+
+
+units = Table(
+    "units",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("cluster", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("replica", Text, nullable=False),
+    Column("rank", Text, nullable=False),
+    _text("owner"),
+)
+
+targets = Table(
+    "targets",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("unit_id", BigInteger, ForeignKey("units.id"), nullable=False),
+    Column("address", Text, nullable=False),
+    Column("cluster", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("replica", Text, nullable=False),
+    Column("rank", Text, nullable=False),
+    _text("source"),
+    _text("job"),
+    Column("components", Text, nullable=False, server_default="[]"),
+    _text("version"),
+    _text("model"),
+    _text("role"),
+    _text("release"),
+    _text("gpu_host"),
+    Column("labels", Text, nullable=False, server_default="{}"),
+    Column("first_seen_ms", BigInteger, nullable=False),
+    Column("last_seen_ms", BigInteger, nullable=False),
+    Column("up", Boolean, nullable=False),
+    Column("process_start", Float),
+)
+
+layouts = Table("layouts", metadata, _key("id"), Column("columns", Text, nullable=False))
+
+target_state = Table(
+    "target_state",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True, autoincrement=False),
+    _key("stream"),
+    Column("t_ms", BigInteger, nullable=False),
+    Column("process_start", Float),
+    Column("layout_id", Text, ForeignKey("layouts.id"), nullable=False),
+    Column("sources", Text, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+
+frames = Table(
+    "frames",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True, autoincrement=False),
+    Column("t1_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("span_ms", Integer, nullable=False),
+    Column("layout_id", Text, ForeignKey("layouts.id"), nullable=False),
+    Column("reset", SmallInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+
+scrape_failures = Table(
+    "scrape_failures",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True, autoincrement=False),
+    Column("t_ms", BigInteger, primary_key=True, autoincrement=False),
+    sqlite_with_rowid=False,
+)
+
+edges = Table(
+    "edges",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("edges", Text, nullable=False),
+)
+
+series = Table(
+    "series",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("signal", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("class", Text, nullable=False, key="class_"),
+    Column("cluster", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("labels", Text, nullable=False),
+    Column("edges_id", BigInteger, ForeignKey("edges.id"), nullable=False),
+    Index("ix_series_signal", "signal"),
+)
+
+rollups = Table(
+    "rollups",
+    metadata,
+    Column("series_id", BigInteger, ForeignKey("series.id"), primary_key=True, autoincrement=False),
+    Column("resolution", Integer, primary_key=True, autoincrement=False),
+    Column("ts", BigInteger, primary_key=True, autoincrement=False),
+    Column("n", BigInteger, nullable=False),
+    Column("total", Float, nullable=False),
+    Column("max", Float, key="max_"),
+    Column("counts", Text),
+    # narrow rows, read in runs of one series: clustered by key it takes half the space and a third of the time
+    sqlite_with_rowid=False,
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("minute", BigInteger, primary_key=True, autoincrement=False),
+    _key("point"),
+    Column("class", Text, primary_key=True, key="class_"),
+    _key("tenant"),
+    _key("model"),
+    _key("pool"),
+    _key("band"),
+    Column("status", Integer, primary_key=True, autoincrement=False),
+    _key("release"),
+    Column("edges_id", BigInteger, ForeignKey("edges.id"), primary_key=True, autoincrement=False),
+    Column("n", BigInteger, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("ttft_sum", Float, nullable=False),
+    Column("duration_sum", Float, nullable=False),
+    # fine buckets, nearly all empty: JSON objects {bucket: count}, bucket 0 first, the overflow last
+    Column("ttft", Text, nullable=False),
+    Column("age", Text, nullable=False),
+    Column("duration", Text, nullable=False),
+)
+
+outputs = Table(
+    "outputs",
+    metadata,
+    _key("id"),
+    Column("ts", Float, nullable=False),
+    Column("admitted", Float, nullable=False),
+    Column("class", Text, nullable=False, key="class_"),
+    _text("pool"),
+    _text("replica"),
+    _text("model"),
+    _text("release"),
+    _text("tenant"),
+    _text("session"),
+    Column("turn", Integer),
+    Column("prompt_tokens", BigInteger),
+    Column("output_tokens", BigInteger),
+    Column("cached_tokens", BigInteger),
+    Column("ttft_s", Float),
+    Column("e2e_s", Float),
+    Column("queue_s", Float),
+    Column("accept_length", Float),
+    _text("finish_reason"),
+    Column("verdict", Text, nullable=False),
+    Column("rules", Text, nullable=False, server_default="{}"),
+    Column("features", Text, nullable=False, server_default="{}"),
+    Column("text", Text),
+    Index("ix_outputs_ts", "ts"),
+)
+
+baselines = Table(
+    "baselines",
+    metadata,
+    _key("detector"),
+    _key("scope"),
+    Column("as_of", Float, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+
+detector_state = Table(
+    "detector_state",
+    metadata,
+    _key("detector"),
+    Column("data", LargeBinary, nullable=False),
+)
+
+incidents = Table(
+    "incidents",
+    metadata,
+    _key("id"),
+    Column("kind", Text, nullable=False),
+    Column("severity", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("detected_at", Float),
+    Column("announced_at", Float),
+    Column("diagnosed_at", Float),
+    Column("ended_at", Float),
+    Column("updated_at", Float, nullable=False),
+    Column("classes", Text, nullable=False),
+    Column("pools", Text, nullable=False),
+    Column("replicas", Text, nullable=False),
+    Column("ranks", Text, nullable=False),
+    Column("load_correlated", Boolean),
+    Column("cause", Text, nullable=False),
+    Column("confidence", Float, nullable=False),
+    Column("runner_up", Text, nullable=False),
+    Column("evidence", Text, nullable=False),
+    Column("ruled_out", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Index("ix_incidents_started", "started_at"),
+)
+
+incident_log = Table(
+    "incident_log",
+    metadata,
+    _key("incident_id"),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("ts", Float, nullable=False),
+    Column("action", Text, nullable=False),
+    _text("text"),
+    _text("who"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    _key("id"),
+    Column("ts", Float, nullable=False),
+    Column("kind", Text, nullable=False),
+    _text("text"),
+    _text("pool"),
+    _text("replica"),
+    _text("source"),
+    Column("data", Text, nullable=False, server_default="{}"),
+    Index("ix_events_ts", "ts"),
+)
+
+problems = Table(
+    "problems",
+    metadata,
+    _key("source"),
+    _key("code"),
+    _key("subject"),
+    Column("first_ts", Float, nullable=False),
+    Column("last_ts", Float, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("message", Text, nullable=False),
+    _text("fix"),
+)
+
+cursors = Table("cursors", metadata, _key("name"), Column("value", Text, nullable=False))

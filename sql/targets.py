@@ -1,0 +1,138 @@
+"""Targets and the units they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, case, select
+
+from core.frames import Target
+from sql.engine import upsert
+from sql.ids import number
+from sql.schema import targets, units
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRow:
+    """A stored target. Times are Unix seconds; ``up`` is whether its last scrape was good."""
+
+    id: int
+    target: Target
+    first_seen: float
+    last_seen: float
+    up: bool
+    process_start: float | None
+
+
+@dataclass(slots=True)
+class Seen:
+    """What one batch learnt about a target: from its newest reading, but ``first_ms`` from its oldest."""
+
+    target: Target
+    first_ms: int
+    last_ms: int
+    up: bool
+    start: float | None
+
+
+def target_id(target: Target) -> int:
+    """The id under which a target is stored, from its key."""
+    return number(*target.key)
+
+
+_LATEST = (
+    "source",
+    "job",
+    "components",
+    "version",
+    "model",
+    "role",
+    "release",
+    "gpu_host",
+    "labels",
+    "up",
+    "process_start",
+)
+
+
+def _newer_wins(table: Any, excluded: Any) -> Mapping[str, Any]:
+    """Attributes of the newest reading; first and last seen only widen."""
+    newer = excluded.last_seen_ms >= table.c.last_seen_ms
+    out = {k: case((newer, excluded[k]), else_=table.c[k]) for k in _LATEST}
+    out["last_seen_ms"] = case((newer, excluded.last_seen_ms), else_=table.c.last_seen_ms)
+    older = excluded.first_seen_ms < table.c.first_seen_ms
+    out["first_seen_ms"] = case((older, excluded.first_seen_ms), else_=table.c.first_seen_ms)
+    return out
+
+
+def save(connection: Connection, seen: Iterable[Seen]) -> None:
+    """Insert or update targets and their units."""
+    rows, unit_rows = [], {}
+    for s in seen:
+        t = s.target
+        unit = number("unit", t.cluster, t.pool, t.replica, t.rank)
+        unit_rows[unit] = {
+            "id": unit,
+            "cluster": t.cluster,
+            "pool": t.pool,
+            "replica": t.replica,
+            "rank": t.rank,
+        }
+        rows.append(
+            {
+                "id": target_id(t),
+                "unit_id": unit,
+                "address": t.address,
+                "cluster": t.cluster,
+                "pool": t.pool,
+                "replica": t.replica,
+                "rank": t.rank,
+                "source": t.source,
+                "job": t.job,
+                "components": orjson.dumps(list(t.components)).decode(),
+                "version": t.version,
+                "model": t.model,
+                "role": t.role,
+                "release": t.release,
+                "gpu_host": t.gpu_host,
+                "labels": orjson.dumps(dict(t.labels), option=orjson.OPT_SORT_KEYS).decode(),
+                "first_seen_ms": s.first_ms,
+                "last_seen_ms": s.last_ms,
+                "up": s.up,
+                "process_start": s.start,
+            }
+        )
+    upsert(connection, units, list(unit_rows.values()))
+    upsert(connection, targets, rows, update=_newer_wins)
+
+
+def read(connection: Connection) -> list[TargetRow]:
+    """All targets, by cluster, pool, replica, rank and address."""
+    c = targets.c
+    out = []
+    for r in connection.execute(select(targets).order_by(c.cluster, c.pool, c.replica, c.rank, c.address)):
+        target = Target(
+            address=r.address,
+            pool=r.pool,
+            replica=r.replica,
+            cluster=r.cluster,
+            rank=r.rank,
+            source=r.source,
+            job=r.job,
+            components=tuple(orjson.loads(r.components)),
+            version=r.version,
+            model=r.model,
+            role=r.role,
+            release=r.release,
+            gpu_host=r.gpu_host,
+            labels=orjson.loads(r.labels),
+        )
+        out.append(
+            TargetRow(
+                r.id, target, r.first_seen_ms / 1000, r.last_seen_ms / 1000, bool(r.up), r.process_start
+            )
+        )
+    return out

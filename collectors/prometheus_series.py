@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from core.records import Problem
 Times = tuple[float, ...]
 LabelPairs = tuple[tuple[str, str], ...]
 _Member = tuple[dict[str, str], LabelPairs, Times, FloatArray]
+_Row = tuple[dict[str, str], Times, FloatArray, str]
 SeriesKey = tuple[str, LabelPairs]
 """Metric name and the labels that are not the target's own, sorted."""
 
@@ -79,31 +81,40 @@ class Window:
     samples: int
 
 
-def _numbers(raw: RawSeries, start: float) -> tuple[Times, FloatArray]:
-    """Times and values from ``start`` on; ValueError or TypeError for anything that is no pair of numbers."""
-    if not raw.values:
-        return (), np.empty(0)
-    times, texts = zip(*raw.values, strict=True)
-    values = np.fromiter(map(float, texts), np.float64, len(texts))
-    first = 0
-    while first < len(times) and times[first] < start:
-        first += 1
-    if first:
-        times, values = times[first:], values[first:]
-    return times, values
+class _Reader:
+    """Reads the samples of series from ``start`` on. Series of one scrape share their times, so these are checked once."""
 
+    def __init__(self, start: float) -> None:
+        self._start = start
+        self._times: dict[Times, tuple[int, Times]] = {}
 
-def _series(raw: RawSeries, start: float) -> Iterable[tuple[dict[str, str], Times, FloatArray, str]]:
-    """The float series and those of native histograms: labels, times, values, reason for missing buckets."""
-    labels = dict(raw.labels)
-    if raw.values:
-        yield labels, *_numbers(raw, start), ""
-    if raw.histograms:
-        kept = [h for h in raw.histograms if float(h[0]) >= start]
-        rows, times, reason = to_classic(labels.get("__name__", ""), kept)
-        for (name, le), values in rows.items():
-            own = {**labels, "__name__": name, **({"le": le} if le else {})}
-            yield own, tuple(times), values, reason
+    def read(self, raw: RawSeries) -> list[_Row]:
+        """The float series and those made of a native histogram; KeyError, TypeError or ValueError for what is neither."""
+        out: list[_Row] = []
+        if raw.values:
+            times, texts = zip(*raw.values, strict=True)
+            values = np.fromiter(map(float, texts), np.float64, len(texts))
+            first, times = self._checked(times)
+            out.append((dict(raw.labels), times, values[first:], ""))
+        if raw.histograms:
+            rows, when, reason = to_classic(raw.labels.get("__name__", ""), raw.histograms)
+            first, times = self._checked(tuple(when))
+            for (name, le), cells in rows.items():
+                own = {**raw.labels, "__name__": name} | ({"le": le} if le else {})
+                out.append((own, times, cells[first:], reason))
+        return [row for row in out if row[1]]
+
+    def _checked(self, times: Times) -> tuple[int, Times]:
+        """How many lie before the start, and the rest, the same object for equal ones."""
+        found = self._times.get(times)
+        if found is None:
+            if any(not a < b for a, b in pairwise(times)) or not all(
+                isinstance(t, int | float) for t in times
+            ):
+                raise ValueError("times are not ascending numbers")
+            first = sum(t < self._start for t in times)
+            found = self._times[times] = (first, times[first:])
+        return found
 
 
 def decode(
@@ -121,6 +132,7 @@ def decode(
     removed first; what then has the same identity are copies of one target, kept apart until one is chosen. ``ups`` are
     the ``up`` series that had to be asked for because the selector leaves them out.
     """
+    reader = _Reader(start)
     drop = HA_LABELS | set(drop_labels)
     problems: list[Problem] = []
     groups: dict[tuple[str, str, str], list[_Member]] = {}
@@ -134,13 +146,11 @@ def decode(
             if name in SYNTHETIC:
                 continue
             try:
-                rows = list(_series(raw, start))
+                rows = reader.read(raw)
             except (KeyError, TypeError, ValueError) as error:
                 problems.append(_bad_series(raw, error, source, end))
                 continue
             for labels, times, values, _ in rows:
-                if not times:
-                    continue
                 tag = tuple((k, labels.pop(k)) for k in sorted(drop & labels.keys()))
                 instance = labels.get("instance") or labels.get("pod", "")
                 if not instance:

@@ -235,15 +235,19 @@ class TargetBook:
         chosen: FloatArray,
     ) -> int:
         """Write the samples of one copy into the columns ``at`` (times ``chosen``); returns how many had no place."""
-        whole = len(chosen) == len(grid)
+        all_chosen = len(chosen) == len(grid)
+        alone = len(at) == values.shape[1]
         strays = 0
         cache: dict[Times, tuple[IntArray, IntArray, int]] = {}
         for s in copy.series:
             row = known.rows.get(s.key)
             if row is None:
                 continue
-            if whole and s.times == grid:
-                values[row, at] = s.values
+            if all_chosen and (s.times is grid or s.times == grid):
+                if alone:
+                    values[row] = s.values
+                else:
+                    values[row, at] = s.values
                 continue
             if s.times not in cache:
                 cache[s.times] = _align(np.array(s.times), np.array(grid), chosen, self._every)
@@ -257,7 +261,9 @@ class TargetBook:
     ) -> Iterable[Reading]:
         gauges, counts, sums = plan.apply_many(values)
         starts = _starts(plan, list(known.rows), values)
-        problems.extend(replace(p, source=self._source, ts=times[-1]) for p in plan.problems(values[:, -1]))
+        for p in plan.problems(values[:, -1]):
+            subject = f"{known.target.address} {p.subject}".rstrip()
+            problems.append(replace(p, source=self._source, ts=times[-1], subject=subject))
         rows = (np.ascontiguousarray(a.T) for a in (gauges, counts, sums))
         for t, g, n, s, start in zip(times, *rows, starts, strict=True):
             yield Reading(known.target, float(t), plan.layout, g, n, s, start)

@@ -1,0 +1,121 @@
+"""Burn rates: how fast an objective's error budget is being used, over two windows at once.
+
+Policy as data (SRE workbook, table 5-8): a rule fires while both its long and its short window (a twelfth) burn faster than its
+factor, so that it is neither late to end nor set off by one bad minute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from core.frames import IntArray
+from core.incidents import Severity
+from core.slo import Objective, Tally
+from core.times import format_duration
+
+HOUR, DAY = 3600.0, 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class BurnRule:
+    """``factor``: pace of burning over ``long`` seconds, 1 = even. ``min_bad``: bad requests below which the rule is silent."""
+
+    severity: Severity
+    factor: float
+    long: float
+    short: float
+    min_bad: int
+
+
+RULES: tuple[BurnRule, ...] = (
+    BurnRule("page", 14.4, HOUR, 5 * 60, 10),
+    BurnRule("page", 6.0, 6 * HOUR, 30 * 60, 10),
+    BurnRule("ticket", 3.0, DAY, 2 * HOUR, 10),
+    BurnRule("ticket", 1.0, 3 * DAY, 6 * HOUR, 10),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Burn:
+    """State of one rule. Rates are (low, high) in units of the even pace, NaN without traffic; ``firing`` uses the low ends."""
+
+    rule: BurnRule
+    long: tuple[float, float]
+    short: tuple[float, float]
+    bad: int
+    firing: bool
+    gone_in: float
+
+    def text(self) -> str:
+        """``14.4×: gone in 3h at this pace``."""
+        pace = f"{self.long[0]:.1f}×"
+        return (
+            f"{pace}: gone in {format_duration(_round(self.gone_in))} at this pace"
+            if math.isfinite(self.gone_in)
+            else pace
+        )
+
+
+class MinuteTallies:
+    """Tallies per minute with running sums: any window costs the same. ``minutes`` are Unix seconds of their starts."""
+
+    def __init__(self, tallies: Mapping[int, Tally]) -> None:
+        self.minutes: IntArray = np.array(sorted(tallies), dtype=np.int64)
+        rows = [tallies[int(m)].counts for m in self.minutes]
+        self._sums = np.zeros((len(rows) + 1, 7), dtype=np.int64)
+        if rows:
+            np.cumsum(np.array(rows, dtype=np.int64), axis=0, out=self._sums[1:])
+        self._silent = np.concatenate(
+            [[0], np.cumsum([not tallies[int(m)].aborts_known for m in self.minutes])]
+        )
+
+    def window(self, start: float, end: float) -> Tally:
+        """The sum over minutes that start in ``[start, end)``."""
+        a, b = self._range(start, end)
+        return Tally.of((self._sums[b] - self._sums[a]).tolist(), bool(self._silent[b] == self._silent[a]))
+
+    def covered(self, start: float, end: float) -> int:
+        """Minutes with a tally in ``[start, end)``."""
+        a, b = self._range(start, end)
+        return b - a
+
+    def _range(self, start: float, end: float) -> tuple[int, int]:
+        a, b = np.searchsorted(self.minutes, [start, end], side="left")
+        return int(a), max(int(a), int(b))
+
+
+def burn_rate(objective: Objective, tally: Tally) -> tuple[float, float]:
+    """Bad share over budget, (low, high): 1 uses the budget up exactly over the objective's window. NaN without traffic."""
+    low, high = tally.bad_share
+    return (low / objective.budget, high / objective.budget)
+
+
+def burns(
+    objective: Objective,
+    minutes: MinuteTallies,
+    now: float,
+    *,
+    left: float = 1.0,
+    rules: Sequence[BurnRule] = RULES,
+) -> list[Burn]:
+    """Each rule at ``now`` (end of the last complete minute). ``left``: share of the budget left, for ``gone_in`` seconds."""
+    out = []
+    for rule in rules:
+        long = minutes.window(now - rule.long, now)
+        rate, recent = burn_rate(objective, long), burn_rate(objective, minutes.window(now - rule.short, now))
+        firing = long.bad >= rule.min_bad and rate[0] >= rule.factor and recent[0] >= rule.factor
+        gone_in = max(0.0, left) * objective.window / rate[0] if rate[0] > 0 else math.inf
+        out.append(Burn(rule, rate, recent, long.bad, firing, gone_in))
+    return out
+
+
+def _round(seconds: float) -> float:
+    """To two units at most, as people say it."""
+    for size in (DAY, HOUR, 60.0):
+        if seconds >= size:
+            return round(seconds / size) * size
+    return round(seconds)

@@ -52,7 +52,11 @@ class Burn:
 
     def text(self) -> str:
         """``14.4×: gone in 3h at this pace``."""
+        if math.isnan(self.long[0]):
+            return "no traffic"
         pace = f"{self.long[0]:.1f}×"
+        if self.gone_in == 0:
+            return f"{pace}: the budget is gone"
         return (
             f"{pace}: gone in {format_duration(_round(self.gone_in))} at this pace"
             if math.isfinite(self.gone_in)

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 import typer
-from core.config import Config, load_config
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from sql.store import Store
 
+from core.config import Config, load_config
 from core.errors import GustfrontError
+from sql.store import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from core.config import Config, PrometheusSource
 
 from app.commands.context import command, open_store, print_json, progress_bar, settings, stderr
+from core.config import Config, PrometheusSource
 from core.errors import ConfigError
 from core.records import Event
 from core.times import parse_time
@@ -64,7 +64,6 @@ def backfill(
     """Read history from a Prometheus-compatible server. May be stopped and repeated: nothing is counted twice."""
     from collectors.backfill import backfill as run_backfill
     from collectors.dictionary import load_dictionary
-
     from core.classes import ClassRules
     from core.roles import Roles
 
@@ -96,7 +95,6 @@ def import_outputs(
 ) -> None:
     """Import sampled outputs; texts are scored and, unless configured otherwise, dropped. Repeating it adds nothing."""
     from collectors.outputs import import_outputs as run_import
-
     from core.classes import ClassRules
     from core.roles import Roles
 
@@ -122,7 +120,6 @@ def import_requests(
 ) -> None:
     """Import a gateway log: every attempt, folded into counts a minute. The truth for SLOs, errors and aborts."""
     from collectors.requests import import_requests as run_import
-
     from core.classes import ClassRules
     from core.roles import Roles
 

@@ -83,9 +83,8 @@ def doctor(
 ) -> None:
     """Say what a target exports, as Gustfront reads it: signals found, missing (and the flag that exports them), dropped."""
     from collectors.probe import probe_config, probe_file, probe_url
-    from core.config import load_config
-
     from core.classes import ClassRules
+    from core.config import load_config
     from core.roles import Roles
 
     config = load_config(subject) if subject and _is_config(subject) else settings.load()

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from core.buckets import Hist, Quantile, quantile
 from sql.store import Store
-
 from tests.live.engines import Engine, dynamo, vllm
 from tests.live.load import Seen, drive
 from tests.live.prepare import HOME

@@ -16,7 +16,6 @@ import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
@@ -318,4 +317,4 @@ class TargetScraper:
                     self._version = found
         except (ScrapeFailure, WireError, orjson.JSONDecodeError):
             pass
-        self._reader.target = replace(self._reader.target, version=self._version)
+        self._reader.set_version(self._version)

@@ -59,6 +59,15 @@ class SelfMetrics:
         self.lag = Gauge(
             "gustfront_ingest_lag_seconds", "Age of the oldest reading of the last commit.", registry=r
         )
+        self.source_lag = Gauge(
+            "gustfront_source_lag_seconds",
+            "Age of the newest sample of a Prometheus server.",
+            ["source"],
+            registry=r,
+        )
+        self.imported = Counter(
+            "gustfront_lines_imported", "Lines of followed files imported.", ["file"], registry=r
+        )
         self.spool_bytes = Gauge(
             "gustfront_spool_bytes", "Readings on disk that wait for the database.", registry=r
         )

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 SOURCE = "collect"
 PROBLEMS_KEPT = 10_000
+BATCH = 2_000
+"""Readings in one commit at most."""
 
 
 class Sink(Protocol):
@@ -71,6 +73,8 @@ class Writer:
         self._maintenance, self._maintenance_every = maintenance, maintenance_every
         self._lock = threading.Lock()
         self._queue: list[Reading] = []
+        self._cursors: dict[str, str] = {}
+        self._cursors_taken: dict[str, str] = {}
         self._problems: dict[tuple[str, str, str], Problem] = {}
         self._stop = threading.Event()
         self._store: Sink | None = None
@@ -90,6 +94,21 @@ class Writer:
             if len(self._queue) > self._memory_limit:  # the thread hangs in a commit
                 del self._queue[0]
                 self._lost += 1
+
+    def put_history(
+        self, readings: Sequence[Reading], cursors: Mapping[str, str], stop: threading.Event
+    ) -> None:
+        """Queue many readings that can wait, and cursors to be set once they are safe; returns when they fit.
+
+        Not for scrapers: this blocks while more than half of the memory limit is queued.
+        """
+        for at in range(0, len(readings), BATCH):
+            while not stop.wait(0.0) and len(self._queue) > self._memory_limit // 2:
+                stop.wait(0.2)
+            with self._lock:
+                self._queue.extend(readings[at : at + BATCH])
+        with self._lock:
+            self._cursors.update(cursors)
 
     def problem(self, problem: Problem) -> None:
         """Queue one problem; repeated ones are counted, not repeated."""
@@ -135,6 +154,8 @@ class Writer:
         with self._lock:
             batch, self._queue = self._queue, []
             lost, self._lost = self._lost, 0
+            self._cursors_taken.update(self._cursors)
+            self._cursors = {}
         if lost:
             self._spool.dropped += lost
             self.problem(
@@ -149,11 +170,10 @@ class Writer:
                 )
             )
         self.metrics.queued.set(0)
-        if self._spool or not self._ready():
-            if batch:
-                self._to_spool(batch)
-        elif batch and not self._commit(batch):
-            self._to_spool(batch)
+        for at in range(0, len(batch), BATCH):
+            part = batch[at : at + BATCH]
+            if self._spool or not self._ready() or not self._commit(part):
+                self._to_spool(part)
         if self._spool and self._ready():
             self._replay(until=time.monotonic() + (0.5 if last else 5.0))
         self.metrics.spool_bytes.set(self._spool.size)
@@ -284,6 +304,10 @@ class Writer:
         with self._lock:
             problems, self._problems = self._problems, {}
         try:
+            while self._cursors_taken and not self._spool:
+                name, value = next(iter(self._cursors_taken.items()))
+                self._store.set_cursor(name, value)
+                del self._cursors_taken[name]
             if problems:
                 self._store.add_problems(list(problems.values()))
                 problems = {}

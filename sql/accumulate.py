@@ -6,58 +6,30 @@ minutes. What comes out are :class:`Block` s: rows of (series, resolution, ts) w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from core.frames import Column, FloatArray, IntArray, Kind, Layout, Target
-from core.signals import SIGNALS
+from core.frames import FloatArray, IntArray, Layout, Target
 from sql.increments import Increments
-from sql.memo import by_layout
+from sql.series import Item, SeriesCache, items
 
 MINUTE, REPLICA, HOUR = 60, 300, 3600
-OWN_LABELS = ("class", "model", "rank")
-"""Labels of a column that the key of a series holds by itself; ``rank`` is summed over."""
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesKey:
-    """What one roll-up series is. ``unit`` is the replica, or empty for the whole pool; ``labels`` a JSON object."""
-
-    signal: str
-    kind: Kind
-    class_: str
-    cluster: str
-    pool: str
-    unit: str
-    model: str
-    labels: str
-    edges: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """R rows to be added: ``series`` (one key a row, by index into ``keys``), ``ts`` int64[R] in seconds, ``n`` int64[R],
-    ``total`` and ``max_`` float64[R], ``counts`` int64[R, B] (B = 0 without buckets)."""
+    """R rows to be added: ``series`` int64[R] ids, ``ts`` int64[R] in seconds, ``n`` int64[R], ``total`` and ``max_``
+    float64[R], ``counts`` int64[R, B] (B = 0 without buckets)."""
 
-    keys: list[SeriesKey]
-    series: NDArray[np.int64]
+    series: IntArray
     resolution: int
     ts: IntArray
     n: IntArray
     total: FloatArray
     max_: FloatArray
     counts: IntArray
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    column: Column
-    slots: tuple[slice, slice, slice]
-    per_replica: bool
 
 
 @dataclass(slots=True)
@@ -75,32 +47,22 @@ class Deltas:
 
     def add(self, target: Target, frames: Increments) -> None:
         """Add frames that are inserted in this transaction."""
-        if not len(frames.t1_ms) or not _items(frames.layout):
+        if not len(frames.t1_ms) or not items(frames.layout):
             return
         key = (target.cluster, target.pool, target.model, frames.layout.id)
         group = self._groups.setdefault(key, _Group(frames.layout))
         group.parts.append(frames)
         group.replicas.append(target.replica)
 
-    def blocks(self) -> Iterable[Block]:
-        """All rows, several of which may have the same key."""
+    def blocks(self, cache: SeriesCache) -> Iterable[Block]:
+        """All rows, several of which may have the same key. New series are left pending in ``cache``."""
         for (cluster, pool, model, _), group in self._groups.items():
-            yield from _group_blocks(group, cluster, pool, model)
+            yield from _group_blocks(group, cluster, pool, model, cache)
 
 
-@by_layout
-def _items(layout: Layout) -> list[_Item]:
-    out = []
-    for c, slots in zip(layout.columns, layout.slots, strict=True):
-        signal = SIGNALS.get(c.signal)
-        if signal is not None and (signal.rollup or signal.per_replica):
-            out.append(_Item(c, slots, signal.per_replica))
-    return out
-
-
-def _group_blocks(group: _Group, cluster: str, pool: str, model: str) -> Iterable[Block]:
-    items = _items(group.layout)
-    parts = group.parts
+def _group_blocks(group: _Group, cluster: str, pool: str, model: str, cache: SeriesCache) -> Iterable[Block]:
+    layout, parts = group.layout, group.parts
+    wanted = items(layout)
     seconds = np.concatenate([p.t1_ms for p in parts]) // 1000
     gauges = np.concatenate([p.gauges for p in parts])
     counts = np.concatenate([p.counts for p in parts])
@@ -109,27 +71,19 @@ def _group_blocks(group: _Group, cluster: str, pool: str, model: str) -> Iterabl
     where = {name: i for i, name in enumerate(names)}
     unit = np.repeat([where[r] for r in group.replicas], [len(p.t1_ms) for p in parts])
 
-    def key(c: Column, replica: str) -> SeriesKey:
-        labels = json.dumps({k: v for k, v in c.labels if k not in OWN_LABELS}, separators=(",", ":"))
-        class_ = c.label("class") or pool or "unclassified"
-        return SeriesKey(
-            c.signal, c.kind, class_, cluster, pool, replica, c.label("model") or model, labels, c.edges
-        )
-
     pool_rows = _Rows.reduce(seconds // MINUTE * MINUTE, np.zeros_like(unit), gauges, counts, sums)
     hour_rows = pool_rows.coarser(HOUR)
-    for item in items:
-        for resolution, rows in ((MINUTE, pool_rows), (HOUR, hour_rows)):
-            block = rows.block(item, [key(item.column, "")], resolution)
-            if block is not None:
-                yield block
-    local = [i for i in items if i.per_replica]
-    if local:
+    ids = cache.ids(layout, cluster, pool, model, "")[None]
+    for i, item in enumerate(wanted):
+        if item.pooled:
+            yield from pool_rows.block(item, ids[:, i], MINUTE)
+            yield from hour_rows.block(item, ids[:, i], HOUR)
+    if any(item.local for item in wanted):
         rows = _Rows.reduce(seconds // REPLICA * REPLICA, unit, gauges, counts, sums)
-        for item in local:
-            block = rows.block(item, [key(item.column, name) for name in names], REPLICA)
-            if block is not None:
-                yield block
+        ids = np.stack([cache.ids(layout, cluster, pool, model, name) for name in names])
+        for i, item in enumerate(wanted):
+            if item.local:
+                yield from rows.block(item, ids[:, i], REPLICA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +107,12 @@ class _Rows:
         return cls(
             ts,
             unit,
-            np.nan_to_num(gauges, nan=0.0),
+            np.where(np.isnan(gauges), 0.0, gauges),
             (~np.isnan(gauges)).astype(np.int64),
             gauges,
             np.maximum(counts, 0),
             (counts >= 0).astype(np.int64),
-            np.nan_to_num(sums, nan=0.0),
+            np.where(np.isnan(sums), 0.0, sums),
             (~np.isnan(sums)).astype(np.int64),
         )._grouped()
 
@@ -193,8 +147,8 @@ class _Rows:
             np.add.reduceat(self.sums_n[order], at),
         )
 
-    def block(self, item: _Item, keys: list[SeriesKey], resolution: int) -> Block | None:
-        """Rows of one column; None if it had no value at all."""
+    def block(self, item: Item, ids: IntArray, resolution: int) -> Iterable[Block]:
+        """Rows of one column, ``ids`` by unit; none if it had no value at all."""
         g, c, s = item.slots
         nothing = np.zeros((len(self.ts), 0), np.int64)
         nan = np.full(len(self.ts), np.nan)
@@ -213,8 +167,7 @@ class _Rows:
                 seen, n = self.counts_n[:, c].max(axis=1), counts.sum(axis=1)
                 total, maximum = self.sums[:, s.start], nan
         has = seen > 0
-        if not has.any():
-            return None
-        return Block(
-            keys, self.unit[has], resolution, self.ts[has], n[has], total[has], maximum[has], counts[has]
-        )
+        if has.any():
+            yield Block(
+                ids[self.unit[has]], resolution, self.ts[has], n[has], total[has], maximum[has], counts[has]
+            )

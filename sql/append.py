@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
+from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, insert, select
+from numpy.typing import NDArray
+from sqlalchemy import Connection, select
 
 from core.frames import IntArray, Reading, Target
 from core.packing import pack
@@ -23,11 +25,12 @@ from sql import events as event_rows
 from sql import rollups, states
 from sql import targets as target_rows
 from sql.accumulate import Deltas
-from sql.engine import upsert
+from sql.engine import bulk, upsert
 from sql.ids import to_ms
 from sql.increments import MAX_SPAN_MS, BoolArray, Increments, Run, State, advance
 from sql.layouts import LayoutCache
 from sql.schema import frames, scrape_failures
+from sql.series import SeriesCache
 
 LIVE = "live"
 
@@ -69,7 +72,7 @@ def append(
     stream: str,
     events: bool,
     layouts: LayoutCache,
-    series: rollups.SeriesCache,
+    series: SeriesCache,
 ) -> tuple[AppendResult, Commit]:
     """Write ``readings`` in the caller's transaction, which must hold the write lock."""
     by_target: dict[int, list[Reading]] = {}
@@ -88,17 +91,24 @@ def append(
     inserted = _insert(connection, batch.frames)
     upsert(connection, scrape_failures, batch.failures)
     states.save(connection, batch.states)
-    new_series = rollups.merge(connection, batch.deltas.blocks(), series)
+    blocks = list(batch.deltas.blocks(series))
+    new_series = series.store(connection)
+    rollups.merge(connection, blocks)
     if events:
         event_rows.add(connection, batch.restarts)
     return AppendResult(inserted, batch.skipped, batch.restarts), Commit(new_layouts, new_series)
 
 
 def _seen(rows: Sequence[Reading]) -> target_rows.Seen:
-    last = max(rows, key=attrgetter("t"))
-    starts = [r.start for r in sorted(rows, key=attrgetter("t")) if r.start is not None]
-    first = min(r.t for r in rows)
-    return target_rows.Seen(last.target, to_ms(first), to_ms(last.t), last.up, starts[-1] if starts else None)
+    first, last, good, start = rows[0], rows[0], None, None
+    for r in rows:
+        if r.t < first.t:
+            first = r
+        if r.t >= last.t:
+            last = r
+        if r.up and (good is None or r.t >= good.t):
+            good, start = r, r.start if r.start is not None else start
+    return target_rows.Seen((good or last).target, to_ms(first.t), to_ms(last.t), last.up, start)
 
 
 def _target(
@@ -212,10 +222,15 @@ def _run(part: Sequence[tuple[int, Reading]]) -> Run:
         first.target.source,
         np.array([at for at, _ in part], np.int64),
         np.array([np.nan if r.start is None else r.start for _, r in part], np.float64),
-        np.stack([r.gauges for _, r in part]),
-        np.stack([r.counts for _, r in part]),
-        np.stack([r.sums for _, r in part]),
+        _rows([r.gauges for _, r in part]),
+        _rows([r.counts for _, r in part]),
+        _rows([r.sums for _, r in part]),
     )
+
+
+def _rows(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    # a live batch has one reading a target: a view costs a tenth of a stack
+    return parts[0][None] if len(parts) == 1 else np.stack(parts)
 
 
 def _restarts(target: Target, done: Increments) -> Iterable[Event]:
@@ -241,17 +256,15 @@ def _insert(connection: Connection, done: Iterable[tuple[int, Increments]]) -> i
         layout_id = f.layout.id
         spans = (f.t1_ms - f.t0_ms).tolist()
         for i, (t1, span, reset) in enumerate(zip(f.t1_ms.tolist(), spans, f.reset.tolist(), strict=True)):
-            rows.append(
-                {
-                    "target_id": target_id,
-                    "t1_ms": t1,
-                    "span_ms": span,
-                    "layout_id": layout_id,
-                    "reset": int(reset),
-                    "data": pack(f.layout, f.gauges[i], f.counts[i], f.sums[i]),
-                }
-            )
-    rows.sort(key=lambda r: (r["t1_ms"], r["target_id"]))
-    if rows:
-        connection.execute(insert(frames), rows)
+            data = pack(f.layout, f.gauges[i], f.counts[i], f.sums[i])
+            rows.append((target_id, t1, span, layout_id, int(reset), data))
+    # in order of time: what is read together lies together
+    rows.sort(key=itemgetter(1, 0))
+    bulk(
+        connection,
+        frames,
+        ("target_id", "t1_ms", "span_ms", "layout_id", "reset", "data"),
+        rows,
+        conflict=False,
+    )
     return len(rows)

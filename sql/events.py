@@ -128,4 +128,4 @@ def get_cursor(connection: Connection, name: str) -> str | None:
 
 def set_cursor(connection: Connection, name: str, value: str) -> None:
     """Store a position."""
-    upsert(connection, cursors, [{"name": name, "value": value}], update=["value"])
+    upsert(connection, cursors, [{"name": name, "value": value}], update=("value",))

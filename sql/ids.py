@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 
 _BITS = (1 << 47) - 1
 """47 bits: SQLite keeps such a number in six bytes; ten thousand names collide with a probability below 1e-6."""
 
 
+@lru_cache(maxsize=65_536)
 def number(*parts: str) -> int:
     """A stable positive 47-bit number for a tuple of strings."""
     raw = json.dumps(parts, separators=(",", ":"), ensure_ascii=True).encode()

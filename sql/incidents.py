@@ -58,7 +58,7 @@ def save(connection: Connection, incident: Incident) -> None:
     row["evidence"] = _json([asdict(e) for e in incident.evidence])
     row["ruled_out"] = _json([asdict(r) for r in incident.ruled_out])
     row["detail"] = _json(incident.detail)
-    upsert(connection, incidents, [row], update=[k for k in row if k != "id"])
+    upsert(connection, incidents, [row], update=tuple(k for k in row if k != "id"))
 
 
 def read(
@@ -122,7 +122,7 @@ def read_log(connection: Connection, incident_id: str) -> list[LogEntry]:
 def save_baseline(connection: Connection, detector: str, scope: str, as_of: float, blob: bytes) -> None:
     """Store what a detector had learnt as of a time."""
     row = {"detector": detector, "scope": scope, "as_of": as_of, "data": blob}
-    upsert(connection, baselines, [row], update=["data"])
+    upsert(connection, baselines, [row], update=("data",))
 
 
 def baseline(connection: Connection, detector: str, scope: str, as_of: float) -> bytes | None:
@@ -140,7 +140,7 @@ def baseline(connection: Connection, detector: str, scope: str, as_of: float) ->
 
 def save_state(connection: Connection, detector: str, blob: bytes) -> None:
     """Store a detector's state."""
-    upsert(connection, detector_state, [{"detector": detector, "data": blob}], update=["data"])
+    upsert(connection, detector_state, [{"detector": detector, "data": blob}], update=("data",))
 
 
 def load_state(connection: Connection, detector: str) -> bytes | None:

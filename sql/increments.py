@@ -127,7 +127,7 @@ def _begin(run: Run, i: int) -> State:
         frozenset((run.source,)),
         cumulative(run.layout),
         np.maximum(run.counts[i], 0),
-        np.nan_to_num(run.sums[i], nan=0.0),
+        _zero(run.sums[i]),
     )
 
 
@@ -156,7 +156,7 @@ def _stretch(state: State, run: Run, first: int, stop: int) -> tuple[Increments,
         )
         reset[r] = True
         before_counts[r], before_sums[r] = 0, 0.0
-        last_counts, last_sums = np.maximum(counts[r], 0), np.nan_to_num(sums[r], nan=0.0)
+        last_counts, last_sums = np.maximum(counts[r], 0), _zero(sums[r])
     else:
         last_counts, last_sums = known_counts[-1], known_sums[-1]
     frames = Increments(
@@ -175,10 +175,10 @@ def _stretch(state: State, run: Run, first: int, stop: int) -> tuple[Increments,
         int(t_ms[-1]),
         None if np.isnan(start) else start,
         run.source,
-        frozenset((run.source,)) if reset[-1] else state.sources | {run.source},
+        state.sources | {run.source},
         cumulative(run.layout),
         np.maximum(last_counts, 0),
-        np.nan_to_num(last_sums, nan=0.0),
+        _zero(last_sums),
     )
     return frames, after if reset[-1] else _merge(state, after)
 
@@ -186,13 +186,12 @@ def _stretch(state: State, run: Run, first: int, stop: int) -> tuple[Increments,
 def _fell(
     layout: Layout, before_counts: IntArray, counts: IntArray, before_sums: FloatArray, sums: FloatArray
 ) -> BoolArray:
-    fell: BoolArray = ((counts >= 0) & (counts < before_counts)).any(axis=1)
+    fell: BoolArray = np.any((counts >= 0) & (counts < before_counts), axis=1)
     totals = _totals(layout)
     if totals.any():
+        before = before_sums[:, totals]
         # a real-valued total re-added in another order differs in the last digits
-        floor = before_sums[:, totals] * (1 - 1e-9)
-        totals_fell: BoolArray = (sums[:, totals] < floor).any(axis=1)
-        fell |= totals_fell
+        fell |= np.any(sums[:, totals] < before - 1e-9 * np.abs(before), axis=1)
     return fell
 
 
@@ -205,6 +204,10 @@ def _is_skew(state: State, run: Run, i: int) -> bool:
     at = slice(i, i + 1)
     fell = _fell(run.layout, base_counts[None], run.counts[at], base_sums[None], run.sums[at])
     return bool(fell[0])
+
+
+def _zero(values: FloatArray) -> FloatArray:
+    return np.where(np.isnan(values), 0.0, values)
 
 
 def _known_counts(base: IntArray, rows: IntArray) -> tuple[IntArray, IntArray]:

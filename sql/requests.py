@@ -13,8 +13,8 @@ from core.frames import IntArray
 from core.requests import RequestCell, RequestKey
 from sql.engine import upsert
 from sql.ids import edges_id
-from sql.rollups import SeriesCache, store_edges
 from sql.schema import requests
+from sql.series import SeriesCache, store_edges
 
 _SUMS = ("n", "prompt_tokens", "output_tokens", "ttft_sum", "duration_sum")
 _HISTS = ("ttft", "age", "duration")
@@ -80,7 +80,7 @@ def add(connection: Connection, cells: Mapping[RequestKey, RequestCell]) -> None
                 row[name] += value
             else:
                 row[name] = _add_sparse(row[name], value)
-    upsert(connection, requests, list(rows.values()), update=[n for n in names if n not in keys])
+    upsert(connection, requests, list(rows.values()), update=tuple(n for n in names if n not in keys))
 
 
 def _add_sparse(a: str, b: str) -> str:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import orjson
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import Connection, and_, case, or_, select
 from sqlalchemy.sql import ColumnElement
 
 from core.errors import ConfigError
 from core.frames import FloatArray, IntArray, Kind
-from sql.accumulate import HOUR, MINUTE, REPLICA, Block, SeriesKey
-from sql.engine import upsert
-from sql.ids import edges_id, number
-from sql.schema import edges, rollups, series
+from sql.accumulate import HOUR, MINUTE, REPLICA, Block
+from sql.engine import bulk
+from sql.schema import rollups, series
+from sql.series import SeriesCache
 
 MatrixKey = tuple[str, str, str, str, tuple[float, ...]]
 """(class, pool, unit, model, edges)"""
@@ -55,97 +56,41 @@ class RollupRow:
         return self.total / self.n if self.n else None
 
 
-class SeriesCache:
-    """Ids of series and bucket edges, and which are stored for good. Rows are append-only."""
-
-    def __init__(self) -> None:
-        self._ids: dict[SeriesKey, int] = {}
-        self._stored: set[int] = set()
-        self._edges: dict[int, tuple[float, ...]] = {0: ()}
-
-    def id(self, key: SeriesKey) -> int:
-        """The id of a series, a hash of all that it is."""
-        found = self._ids.get(key)
-        if found is None:
-            k = key
-            found = number(
-                k.signal,
-                k.kind,
-                k.class_,
-                k.cluster,
-                k.pool,
-                k.unit,
-                k.model,
-                k.labels,
-                str(edges_id(k.edges)),
-            )
-            self._ids[key] = found
-        return found
-
-    def store(self, connection: Connection, keys: Iterable[SeriesKey]) -> set[int]:
-        """Write the series not written yet; their ids go to :meth:`committed` after the transaction."""
-        new = {self.id(k): k for k in keys if self.id(k) not in self._stored}
-        store_edges(connection, {k.edges for k in new.values()})
-        rows = [
-            {
-                "id": i,
-                "signal": k.signal,
-                "kind": k.kind,
-                "class_": k.class_,
-                "cluster": k.cluster,
-                "pool": k.pool,
-                "unit": k.unit,
-                "model": k.model,
-                "labels": k.labels,
-                "edges_id": edges_id(k.edges),
-            }
-            for i, k in sorted(new.items())
-        ]
-        upsert(connection, series, rows)
-        return set(new)
-
-    def committed(self, ids: set[int]) -> None:
-        """Remember that these rows exist for good."""
-        self._stored |= ids
-
-    def edges(self, connection: Connection, ids: Iterable[int]) -> Mapping[int, tuple[float, ...]]:
-        """Bucket edges by id, read where unknown."""
-        missing = set(ids) - self._edges.keys()
-        if missing:
-            for row in connection.execute(select(edges).where(edges.c.id.in_(missing))):
-                self._edges[row.id] = tuple(float(e) for e in orjson.loads(row.edges))
-        return self._edges
-
-
-def store_edges(connection: Connection, lists: Iterable[tuple[float, ...]]) -> None:
-    """Write lists of bucket edges; ``()`` has the id 0."""
-    rows = [{"id": edges_id(e), "edges": orjson.dumps(list(e)).decode()} for e in sorted(set(lists))]
-    upsert(connection, edges, rows)
-
-
-def merge(connection: Connection, blocks: Iterable[Block], cache: SeriesCache) -> set[int]:
-    """Add blocks to the stored rows; the caller holds the write lock. Returns new series ids for ``cache.committed``."""
+def merge(connection: Connection, blocks: Iterable[Block]) -> None:
+    """Add blocks to the stored rows; their series are stored, and the caller holds the write lock."""
     shapes: dict[int, list[Block]] = {}
     for block in blocks:
         shapes.setdefault(block.counts.shape[1], []).append(block)
-    new = cache.store(connection, {k for parts in shapes.values() for b in parts for k in b.keys})
     for width, parts in shapes.items():
-        ids = np.concatenate([np.array([cache.id(k) for k in b.keys], np.int64)[b.series] for b in parts])
-        resolution = np.repeat([b.resolution for b in parts], [len(b.ts) for b in parts])
         rows = _Table(
-            ids,
-            resolution,
+            np.concatenate([b.series for b in parts]),
+            np.repeat([b.resolution for b in parts], [len(b.ts) for b in parts]),
             np.concatenate([b.ts for b in parts]),
             np.concatenate([b.n for b in parts]),
             np.concatenate([b.total for b in parts]),
             np.concatenate([b.max_ for b in parts]),
             np.concatenate([b.counts for b in parts]),
         ).summed()
+        if not width:
+            bulk(connection, rollups, _COLUMNS, rows.to_tuples(), update=_added)
+            continue
         stored = _stored(connection, rows, width)
         if stored is not None:
             rows = rows.joined(stored).summed().present(rows)
-        upsert(connection, rollups, rows.to_dicts(), update=["n", "total", "max_", "counts"])
-    return new
+        bulk(connection, rollups, _COLUMNS, rows.to_tuples(), update=("n", "total", "max_", "counts"))
+
+
+_COLUMNS = ("series_id", "resolution", "ts", "n", "total", "max_", "counts")
+
+
+def _added(table: Any, excluded: Any) -> dict[str, Any]:
+    """Rows without buckets are added by the database itself."""
+    keep = or_(excluded.max_.is_(None), table.c.max_ >= excluded.max_)
+    return {
+        "n": table.c.n + excluded.n,
+        "total": table.c.total + excluded.total,
+        "max_": case((keep, table.c.max_), else_=excluded.max_),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,32 +148,15 @@ class _Table:
             self.counts[keep],
         )
 
-    def to_dicts(self) -> list[dict[str, object]]:
+    def to_tuples(self) -> list[tuple[Any, ...]]:
+        """In the order of ``_COLUMNS``."""
+        counts: list[str | None] = [None] * len(self.ts)
         if self.counts.shape[1]:
-            counts: list[str | None] = [f"[{','.join(map(str, row))}]" for row in self.counts.tolist()]
-        else:
-            counts = [None] * len(self.ts)
-        return [
-            {
-                "series_id": s,
-                "resolution": r,
-                "ts": t,
-                "n": n,
-                "total": x,
-                "max_": m if m == m else None,
-                "counts": c,
-            }
-            for s, r, t, n, x, m, c in zip(
-                self.series.tolist(),
-                self.resolution.tolist(),
-                self.ts.tolist(),
-                self.n.tolist(),
-                self.total.tolist(),
-                self.max_.tolist(),
-                counts,
-                strict=True,
-            )
-        ]
+            text = orjson.dumps(np.ascontiguousarray(self.counts), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+            counts = [f"[{row}]" for row in text[2:-2].split("],[")]
+        columns = (self.series, self.resolution, self.ts, self.n, self.total)
+        maximum: list[float | None] = [None if m != m else m for m in self.max_.tolist()]
+        return list(zip(*(c.tolist() for c in columns), maximum, counts, strict=True))
 
 
 def _stored(connection: Connection, rows: _Table, width: int) -> _Table | None:

@@ -11,7 +11,7 @@ import orjson
 import zstandard
 from sqlalchemy import Connection, select
 
-from sql.engine import upsert
+from sql.engine import bulk
 from sql.increments import State
 from sql.layouts import LayoutCache
 from sql.schema import target_state
@@ -72,16 +72,19 @@ def load(
 def save(connection: Connection, states: Mapping[tuple[int, str], State]) -> None:
     """Write states; their layouts must be stored already."""
     rows = [
-        {
-            "target_id": target_id,
-            "stream": stream,
-            "t_ms": s.t_ms,
-            "process_start": s.start,
-            "layout_id": s.layout.id,
+        (
+            target_id,
+            stream,
+            s.t_ms,
+            s.start,
+            s.layout.id,
             # the source of the last reading first
-            "sources": orjson.dumps([s.source, *sorted(s.sources - {s.source})]).decode(),
-            "data": encode(s),
-        }
+            orjson.dumps([s.source, *sorted(s.sources - {s.source})]).decode(),
+            encode(s),
+        )
         for (target_id, stream), s in states.items()
     ]
-    upsert(connection, target_state, rows, update=["t_ms", "process_start", "layout_id", "sources", "data"])
+    bulk(connection, target_state, _COLUMNS, rows, update=_COLUMNS[2:])
+
+
+_COLUMNS = ("target_id", "stream", "t_ms", "process_start", "layout_id", "sources", "data")

@@ -25,6 +25,7 @@ from sql.increments import BoolArray
 from sql.layouts import LayoutCache
 from sql.retention import Retention, RetentionResult
 from sql.rollups import MatrixKey, RollupRow
+from sql.series import SeriesCache
 from sql.targets import TargetRow
 
 __all__ = ["AppendResult", "LogEntry", "RollupRow", "Store", "TargetRow"]
@@ -36,7 +37,7 @@ class Store:
     def __init__(self, database: Database) -> None:
         self.database = database
         self._layouts = LayoutCache()
-        self._series = rollups.SeriesCache()
+        self._series = SeriesCache()
 
     @classmethod
     def open(cls, url: str, *, read_only: bool = False) -> Store:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, case, select
+from sqlalchemy import Connection, and_, case, func, select
 
 from core.frames import Target
 from sql.engine import upsert
@@ -29,7 +29,7 @@ class TargetRow:
 
 @dataclass(slots=True)
 class Seen:
-    """What one batch learnt about a target: from its newest reading, but ``first_ms`` from its oldest."""
+    """What one batch learnt about a target: its attributes from the newest good reading, ``up`` from the newest of all."""
 
     target: Target
     first_ms: int
@@ -53,15 +53,16 @@ _LATEST = (
     "release",
     "gpu_host",
     "labels",
-    "up",
-    "process_start",
 )
 
 
 def _newer_wins(table: Any, excluded: Any) -> Mapping[str, Any]:
-    """Attributes of the newest reading; first and last seen only widen."""
+    """Attributes of the newest good reading (a failed scrape knows none); first and last seen only widen."""
     newer = excluded.last_seen_ms >= table.c.last_seen_ms
-    out = {k: case((newer, excluded[k]), else_=table.c[k]) for k in _LATEST}
+    out = {k: case((and_(newer, excluded.up), excluded[k]), else_=table.c[k]) for k in _LATEST}
+    out["up"] = case((newer, excluded.up), else_=table.c.up)
+    known = func.coalesce(excluded.process_start, table.c.process_start)
+    out["process_start"] = case((newer, known), else_=table.c.process_start)
     out["last_seen_ms"] = case((newer, excluded.last_seen_ms), else_=table.c.last_seen_ms)
     older = excluded.first_seen_ms < table.c.first_seen_ms
     out["first_seen_ms"] = case((older, excluded.first_seen_ms), else_=table.c.first_seen_ms)

@@ -40,8 +40,8 @@ class OutputStore(Protocol):
     def set_cursor(self, name: str, value: str) -> None:
         """Set a cursor."""
 
-    def add_outputs(self, records: Sequence[OutputRecord]) -> int:
-        """Insert records with new ids; how many were new."""
+    def add_outputs(self, records: Sequence[OutputRecord], *, cursor: tuple[str, str] | None = None) -> int:
+        """Insert records with new ids and set the cursor in one transaction; how many were new."""
 
     def add_problems(self, problems: Sequence[Problem]) -> None:
         """Note problems of the input."""
@@ -156,15 +156,13 @@ def import_outputs(
                         bad.add(line.number, error)
                 if line.complete or data is not None:
                     after = line
-            inserted = store.add_outputs(records)
+            done = (cursor, after.position().to_json()) if after is not None and cursor else None
+            inserted = store.add_outputs(records, cursor=done)
             result.imported += inserted
             result.known += len(records) - inserted
             for r in records:
                 result.saw(r.ts)
                 result.verdicts[r.verdict] = result.verdicts.get(r.verdict, 0) + 1
-            if after is not None and cursor:
-                # after the records: a stop in between reads them again, and their ids are known
-                store.set_cursor(cursor, after.position().to_json())
     finally:
         result.problems = bad.problems(time.time())
         if result.problems:

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from itertools import pairwise
 
+from core.text.guards import has_attributes
 from core.text.loops import LONG_REPEATS, LONG_TOTAL, MIN_TOTAL, TAIL_SLACK, Grams, Loop, find_loop
 from core.text.view import View
 
@@ -47,6 +48,8 @@ def counting_rules(view: View) -> dict[str, float]:
 
 
 def _is_language(unit: str, repeats: float) -> bool:
+    if has_attributes(unit):
+        return False
     letters = sum(c.isalpha() for c in unit)
     return (letters >= 15 and 2 * letters >= len(unit)) or (
         repeats >= 10 and letters >= 8 and 3 * letters >= len(unit)

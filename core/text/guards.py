@@ -13,6 +13,9 @@ _ASKED = re.compile(
 )
 _STAMP = re.compile(r"\d{1,2}:\d\d:\d\d|\d{4}-\d\d-\d\d")
 _REOPENED = re.compile(r"[\]}][ \t]*[\[{]")
+_ATTRIBUTE = re.compile(r"""=\s*["'][^"']*["']""")
+_WORD = re.compile(r"[0-9A-Za-z+/=_\-]*")
+_BLOB = 48
 _SYNTAX = frozenset("{}[]()<>\"':;,=|\\/&#%*+-0123456789")
 
 
@@ -42,3 +45,16 @@ def machine_made(unit: str) -> bool:
 def hardly_language(unit: str) -> bool:
     """True for a unit with a time stamp or without two letters: logs and matrices, however often they repeat."""
     return _STAMP.search(unit) is not None or sum(c.isalpha() for c in unit) < 2
+
+
+def has_attributes(unit: str) -> bool:
+    """Whether a unit is markup or assignments (``name="v1"``): such lists count without anything being wrong."""
+    return _ATTRIBUTE.search(unit) is not None
+
+
+def blob_around(before: str, after: str) -> bool:
+    """Whether a stretch lies inside base64 or hex: 48 characters or more of that alphabet touch it, letters and digits."""
+    head = _WORD.match(before[::-1])
+    tail = _WORD.match(after)
+    around = (head.group() if head else "") + (tail.group() if tail else "")
+    return len(around) >= _BLOB and any(c.isdigit() for c in around) and any(c.isalpha() for c in around)

@@ -2,20 +2,18 @@
 
 Rulers (``----``, ``====``, ``____``, ``....``, box drawing) are not in the set. Runs that have an ordinary reason count as
 ``char_run_plain`` (soft): numbers with many digits (10^100, 1/3), null hashes and hex words, base64 and DNA, masked keys
-(``sk-xxxx``), and anything inside a closed code block.
+(``sk-xxxx``), test data (``"aaaa"``, ``looong``), and anything inside a closed code block.
 """
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
+from core.text.guards import blob_around
 from core.text.view import View
 
 MIN_RUN = 40
 _SIGNS = frozenset("!?。！？\ufffd\u200b")
-_WORD = re.compile(r"[0-9A-Za-z+/=_\-]*")
 _HASH_LENGTHS = (40, 56, 64, 96, 128)
 
 
@@ -57,6 +55,8 @@ def _ordinary(view: View, start: int, end: int, char: str) -> bool:
             return True
     if char in "fF" and length in _HASH_LENGTHS:
         return True
+    if char.isalnum() and not at_end and length < 128 and (after[:1].isalnum() or _quoted(before, after)):
+        return True
     if char in "xX" and length <= 128 and not at_end:
         return True
     if (
@@ -65,7 +65,9 @@ def _ordinary(view: View, start: int, end: int, char: str) -> bool:
         and set(before[-12:].upper()) <= set("ACGTUN\n 0123456789")
     ):
         return not at_end
-    head = _WORD.fullmatch(before[::-1]) or _WORD.match(before[::-1])
-    tail = _WORD.match(after)
-    around = (len(head.group()) if head else 0) + (len(tail.group()) if tail else 0)
-    return char.isascii() and char.isalnum() and around >= 48
+    return char.isascii() and char.isalnum() and blob_around(before, after)
+
+
+def _quoted(before: str, after: str) -> bool:
+    """Whether a run is a whole quoted string or the whole text of an element: ``"aaaa"``, ``>aaaa<``: test data."""
+    return before[-1:] + after[:1] in ('""', "''", "``", "><")

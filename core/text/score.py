@@ -12,7 +12,13 @@ from typing import Any, Literal
 
 from core.text.counting import counting_rules
 from core.text.encoding import encoding_rules
-from core.text.guards import asks_for_repetition, hardly_language, machine_made, repeats_in_prompt
+from core.text.guards import (
+    asks_for_repetition,
+    blob_around,
+    hardly_language,
+    machine_made,
+    repeats_in_prompt,
+)
 from core.text.loops import (
     LONG_REPEATS,
     LONG_TOTAL,
@@ -202,6 +208,10 @@ def _loop_name(view: View, loop: Loop, unit: str, prompt: str | None) -> str:
         return "loop_code"
     long = loop.total >= LONG_TOTAL and loop.repeats >= LONG_REPEATS
     at_end = len(view.text) - loop.end <= TAIL_SLACK
+    if not any(c.isspace() for c in unit) and blob_around(
+        view.text[max(0, loop.start - 96) : loop.start], view.text[loop.end : loop.end + 96]
+    ):
+        return "loop_machine"
     if machine_made(unit):
         broken_off = at_end and long and loop.repeats >= MACHINE_REPEATS and not hardly_language(unit)
         return "loop_long" if broken_off else "loop_machine"

@@ -1,6 +1,6 @@
 """Scripts of letters, text in scripts that do not belong together, and changes of script half-way.
 
-R4b ``script_soup`` (hard): at least three scripts that are foreign to the text and at least two places where letters of two
+R4b ``script_soup`` (hard): at least three scripts that are foreign to the text and at least three places where letters of two
 scripts touch. R5 ``cjk_leak`` (soft): Chinese, Japanese or Korean letters glued to Latin ones, under 5 % of the letters of a
 Latin text. ``script_flip`` (soft): the first and last quarter are written in different scripts.
 """
@@ -85,7 +85,7 @@ SCRIPT_TABLE: NDArray[np.uint8] = _table()
 
 FOREIGN_SHARE = 0.35
 """A script with at least this share of the letters belongs to the text and is not foreign."""
-MIN_SCRIPTS, MIN_GLUED = 3, 2
+MIN_SCRIPTS, MIN_GLUED = 3, 3
 
 
 def script_rules(view: View) -> tuple[dict[str, float], dict[str, float]]:
@@ -100,9 +100,10 @@ def script_rules(view: View) -> tuple[dict[str, float], dict[str, float]]:
         return {}, {}
     present = np.flatnonzero(counts)
     rules: dict[str, float] = {}
-    features = {"latin_share": round(float(counts[LATIN] / letters), 4)}
+    features: dict[str, float] = {}
     if present.size == 1:
         return rules, features
+    features["latin_share"] = round(float(counts[LATIN] / letters), 4)
     foreign = [int(i) for i in present if i != LATIN and counts[i] < FOREIGN_SHARE * letters]
     left, right = s[:-1], s[1:]
     touching = (left != right) & (left != NONE) & (right != NONE)
@@ -119,7 +120,8 @@ def script_rules(view: View) -> tuple[dict[str, float], dict[str, float]]:
         east = int(counts[CJK] + counts[HANGUL])
         if leaks and counts[LATIN] > 0.8 * letters and east < 0.05 * letters:
             rules["cjk_leak"] = float(leaks)
-    features["foreign_scripts"] = float(len(foreign))
+    if foreign:
+        features["foreign_scripts"] = float(len(foreign))
     flip = _flip(s)
     if flip > 0.6:
         rules["script_flip"] = round(flip, 3)

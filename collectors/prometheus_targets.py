@@ -310,12 +310,17 @@ def _starts(plan: Plan, keys: list[SeriesKey], values: FloatArray) -> list[float
     """The process start at each time, asked of the plan only where what it depends on changed."""
     rows = [i for i, (name, _) in enumerate(keys) if name.endswith(_STARTS)]
     if not rows:
-        return [plan.start(values[:, 0])] * values.shape[1]
+        return [_start(plan, values[:, 0])] * values.shape[1]
     own = values[rows]
     changed = np.ones(values.shape[1], bool)
     same = (own[:, 1:] == own[:, :-1]) | (np.isnan(own[:, 1:]) & np.isnan(own[:, :-1]))
     changed[1:] = ~same.all(axis=0)
     out: list[float | None] = []
     for i, new in enumerate(changed):
-        out.append(plan.start(values[:, i]) if new else out[-1])
+        out.append(_start(plan, values[:, i]) if new else out[-1])
     return out
+
+
+def _start(plan: Plan, values: FloatArray) -> float | None:
+    found = plan.start(values)
+    return None if found is None else float(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -120,11 +121,27 @@ class PrometheusSource(_Named):
         return self
 
 
+def _text_labels(value: Any) -> Any:
+    """YAML reads ``rank: 0``, ``canary: true`` and ``release: 2026-09-20`` as something else; as labels they are text."""
+    if not isinstance(value, Mapping):
+        return value
+    return {k: _text_label(v) for k, v in value.items()}
+
+
+def _text_label(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (int, float, date)) else value
+
+
+Labels = Annotated[dict[str, str], BeforeValidator(_text_labels)]
+
+
 class ScrapeTarget(Section):
     """One address with labels of its own."""
 
     url: str = Field(min_length=1, description="host:port or a full URL")
-    labels: dict[str, str] = Field(default_factory=dict, description="Labels of this target")
+    labels: Labels = Field(default_factory=dict, description="Labels of this target")
 
     @field_validator("url")
     @classmethod
@@ -148,27 +165,13 @@ def _as_target(value: Any) -> Any:
     return {"url": value} if isinstance(value, str) else value
 
 
-Labels = dict[str, str]
-
-
-def _text_labels(value: Any) -> Any:
-    """YAML reads ``rank: 0`` as a number; as a label it is text."""
-    if not isinstance(value, Mapping):
-        return value
-    return {
-        k: str(v) if isinstance(v, (int, float)) and not isinstance(v, bool) else v for k, v in value.items()
-    }
-
-
 class ScrapeSource(_Named):
     """Targets that Gustfront scrapes itself."""
 
     targets: list[Annotated[ScrapeTarget, BeforeValidator(_as_target)]] = Field(
         default_factory=list, description="Addresses: host:port, URL, or {url, labels}"
     )
-    labels: Annotated[Labels, BeforeValidator(_text_labels)] = Field(
-        default_factory=dict, description="Labels added to every target, such as pool"
-    )
+    labels: Labels = Field(default_factory=dict, description="Labels added to every target, such as pool")
     file_sd: list[FilePath] = Field(default_factory=list, description="Globs of Prometheus file_sd files")
     http_sd: list[HttpUrl] = Field(
         default_factory=list, description="URLs that answer with Prometheus http_sd lists"

@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
             if head.startswith(b"GET /stats "):
                 answer = _answer(json.dumps({"requests": self.fleet.requests}).encode())
             elif head.startswith(b"GET /metrics "):
-                agent = head.lower().partition(b"user-agent:")[2][:30]
+                agent = head.lower().partition(b"user-agent:")[2].partition(b"\r\n")[0]
                 self.fleet.requests["prometheus" if b"prometheus" in agent else "gustfront"] += 1
                 answer = self.fleet.answer(self.address)
             else:

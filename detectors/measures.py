@@ -1,0 +1,152 @@
+"""What detectors measure about a replica over a span: one set of formulas for the present and for learning the normal.
+
+Every function takes arrays whose last axis is time (cells) and returns arrays without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detectors.contract import Need
+from detectors.window import Window, nanmean, nansum
+
+F = NDArray[np.float64]
+
+NEEDS = (
+    Need("running", "requests_running"),
+    Need("waiting", "requests_waiting"),
+    Need("kv", "kv_cache_usage_ratio", "max"),
+    Need("kv_capacity", "kv_cache_capacity"),
+    Need("hits", "prefix_cache_hit_tokens_total"),
+    Need("queries", "prefix_cache_queries_tokens_total"),
+    Need("preempted", "preemptions_total"),
+    Need("retracted", "retractions"),
+    Need("evicted", "evictions"),
+    Need("finished", "request_success_total"),
+    Need("generated", "generation_tokens_total"),
+    Need("prompt", "prompt_tokens_total"),
+    Need("live_prefill", "realtime_tokens_total", where=("mode", ("prefill_compute", "prefill_cache"))),
+    Need("live_decode", "realtime_tokens_total", where=("mode", ("decode",))),
+    Need("aborted", "aborted_total"),
+    Need("sm_clock", "gpu_sm_clock_hz", "min"),
+    Need("power", "gpu_power_watts", "max"),
+    Need("spec_accepted", "spec_accepted_tokens_total"),
+    Need("spec_drafts", "spec_drafts_total"),
+)
+"""Arrays that several detectors share; each detector lists the ones it uses."""
+
+BY_NAME: Mapping[str, Need] = {n.name: n for n in NEEDS}
+TTFT, QUEUE, ITL = "ttft_seconds", "queue_time_seconds", "inter_token_latency_seconds"
+
+
+def needs(*names: str) -> tuple[Need, ...]:
+    """Some of :data:`NEEDS` by name."""
+    return tuple(BY_NAME[n] for n in names)
+
+
+Get = Callable[[str], F]
+Formula = Callable[[Get], F]
+
+
+def _ratio(a: F, b: F) -> F:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(b > 0, a / b, np.nan)
+
+
+def _mean_of(signal: str) -> Formula:
+    return lambda get: _ratio(nansum(get(f"{signal}:sum")), nansum(get(f"{signal}:n")))
+
+
+def _arrivals(get: Get) -> F:
+    """First tokens per second: the rate at which requests get through the queue and prefill."""
+    return _ratio(nansum(get(f"{TTFT}:n")), nansum(get("span")))
+
+
+def _prefill_seconds(get: Get) -> F:
+    """Mean time to first token that is not queueing: what the prefill itself costs."""
+    ttft, queue = _mean_of(TTFT)(get), _mean_of(QUEUE)(get)
+    return np.where(np.isnan(queue), ttft, np.maximum(ttft - queue, 0.0))
+
+
+def _preempted(get: Get) -> F:
+    a, b = nansum(get("preempted")), nansum(get("retracted"))
+    return np.fmax(a, b)
+
+
+def _finished(get: Get) -> F:
+    return nansum(get("finished"))
+
+
+def _work(get: Get) -> F:
+    """Prompt tokens computed (not found in the cache) per request."""
+    return _ratio(nansum(get("queries") - get("hits")), nansum(get(f"{TTFT}:n")))
+
+
+FORMULAS: Mapping[str, Formula] = {
+    "hit": lambda get: _ratio(nansum(get("hits")), nansum(get("queries"))),
+    "miss": lambda get: 1.0 - _ratio(nansum(get("hits")), nansum(get("queries"))),
+    "work": _work,
+    "compute": lambda get: _ratio(nansum(get("queries") - get("hits")), nansum(get("span"))),
+    "ttft": _mean_of(TTFT),
+    "queue": _mean_of(QUEUE),
+    "itl": _mean_of(ITL),
+    "prefill_seconds": _prefill_seconds,
+    "n": lambda get: nansum(get(f"{TTFT}:n")),
+    "arrivals": _arrivals,
+    "done": lambda get: _ratio(_finished(get), nansum(get("span"))),
+    "running": lambda get: nanmean(get("running")),
+    "waiting": lambda get: nanmean(get("waiting")),
+    "kv": lambda get: nanmean(get("kv")),
+    "per_running": lambda get: _ratio(
+        _ratio(_finished(get), nansum(get("span"))), np.maximum(nanmean(get("running")), 0.2)
+    ),
+    "preempted": _preempted,
+    "finished": _finished,
+    "preempted_per_finished": lambda get: _ratio(_preempted(get), _finished(get)),
+    "evicted": lambda get: _ratio(nansum(get("evicted")), nansum(get("span"))),
+    "generated": lambda get: _ratio(nansum(get("generated")), nansum(get("span"))),
+    "sm_clock": lambda get: nanmean(get("sm_clock")),
+    "power": lambda get: nanmean(get("power")),
+    "span": lambda get: nansum(get("span")),
+}
+
+
+def now(window: Window, cells: int, *names: str) -> dict[str, F]:
+    """Measures over the last ``cells`` cells, ``[units]`` each; NaN where the signals are not exported."""
+    cache: dict[str, F] = {}
+
+    def get(name: str) -> F:
+        if name not in cache:
+            cache[name] = window.value(name, cells)
+        return cache[name]
+
+    return {n: FORMULAS[n](get) for n in names}
+
+
+def blocks(window: Window, cells: int, gap: int, *names: str) -> dict[str, F]:
+    """Measures over consecutive blocks of the usable history before the last ``gap`` cells: ``[units, blocks]`` each.
+
+    Blocks are aligned to absolute time, so that adding history in front never moves the others. A block of which less than half
+    of the cells is usable is NaN.
+    """
+    stop = window.stop - gap
+    base = window.cube.first
+    lo = -(-(base + window.start) // cells) * cells - base
+    hi = (base + stop) // cells * cells - base
+    count = max((hi - lo) // cells, 0)
+    cut = slice(lo - window.start, lo - window.start + count * cells)
+    shape = (len(window.units), count, cells)
+    usable = window.usable[:, cut].reshape(shape)
+    cache: dict[str, F] = {}
+
+    def get(name: str) -> F:
+        if name not in cache:
+            x = window.value(name)[:, cut].reshape(shape)
+            cache[name] = np.where(usable, x, np.nan)
+        return cache[name]
+
+    dead = usable.mean(axis=2) < 0.5 if count else np.zeros(shape[:2], bool)
+    return {n: np.where(dead, np.nan, FORMULAS[n](get)) for n in names}

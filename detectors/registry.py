@@ -1,0 +1,21 @@
+"""Every detector that runs, in order of precedence."""
+
+from __future__ import annotations
+
+from detectors.capacity_shortfall import CapacityShortfall
+from detectors.contract import Detector, Need
+from detectors.degraded_generations import DegradedGenerations
+from detectors.kv_eviction_storm import KvEvictionStorm
+from detectors.tail_latency_spike import TailLatencySpike
+
+
+def detectors() -> tuple[Detector, ...]:
+    """Fresh detectors with their default parameters."""
+    return (KvEvictionStorm(), CapacityShortfall(), DegradedGenerations(), TailLatencySpike())
+
+
+def wanted(items: tuple[Detector, ...]) -> tuple[tuple[Need, ...], tuple[str, ...]]:
+    """All scalar needs and all histogram signals of some detectors, each once."""
+    needs = dict.fromkeys(n for d in items for n in d.needs)
+    hists = dict.fromkeys(h for d in items for h in d.hists)
+    return tuple(needs), tuple(hists)

@@ -1,0 +1,77 @@
+"""How much KV the active sessions would need, estimated from sampled outputs that carry session ids.
+
+Sessions are not an engine metric. Where outputs are sampled with a session id, each session seen in the last ten minutes needs its
+last context (prompt + output); sessions that were active but not sampled are added by Chao's estimator from those seen once and
+twice. ``r`` = KV capacity ÷ need: a storm is near when it falls towards 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.incidents import Evidence
+from detectors.window import Window
+
+ACTIVE_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingSet:
+    """Estimate for some replicas together: sessions, mean context, need and capacity in tokens."""
+
+    seen: int
+    sessions: float
+    context: float
+    capacity: float
+
+    @property
+    def r(self) -> float:
+        """KV capacity over what the active sessions need."""
+        need = self.sessions * self.context
+        return self.capacity / need if need > 0 else float("inf")
+
+    def text(self) -> str:
+        """One sentence."""
+        return (
+            f"r = capacity ÷ (sessions × context) = {self.capacity:,.0f} ÷ ({self.sessions:,.0f} × {self.context:,.0f}) = {self.r:.2f}; "
+            f"{self.seen} sessions were seen in the sample, the others are estimated."
+        )
+
+    def evidence(self, scope: str, at: float) -> Evidence:
+        """As a line of evidence."""
+        return Evidence(
+            "kv_cache_capacity",
+            scope,
+            None,
+            float(f"{self.r:.4g}"),
+            1.0,
+            at,
+            "capacity ÷ (sessions × context)",
+            f"{self.sessions:,.0f} sessions of {self.context:,.0f} tokens",
+        )
+
+
+def working_set(window: Window, units: NDArray[np.intp], capacity: float) -> WorkingSet | None:
+    """The working set of some replicas; None where sessions or capacity are not known. ``capacity`` is that of one replica."""
+    s = window.samples
+    if not len(s) or not capacity > 0:
+        return None
+    lo, hi = s.since(window.end - ACTIVE_S), s.upto(window.end)
+    mine = {window.units[i].replica for i in units}
+    last: dict[str, float] = {}
+    times: dict[str, int] = {}
+    for i in range(lo, hi):
+        if s.session[i] and s.replica[i] in mine:
+            key = str(s.session[i])
+            times[key] = times.get(key, 0) + 1
+            tokens = np.nansum([s.prompt_tokens[i], s.output_tokens[i]])
+            last[key] = float(tokens)
+    if len(last) < 5:
+        return None
+    once = sum(n == 1 for n in times.values())
+    twice = sum(n == 2 for n in times.values())
+    total = len(last) + once * (once - 1) / (2 * (twice + 1))
+    return WorkingSet(len(last), total, float(np.mean(list(last.values()))), capacity * len(units))

@@ -1,0 +1,136 @@
+"""A view of the cube, the sampled outputs and the events that ends at a tick: all that a detector may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.records import Event
+from detectors.contract import Context
+from detectors.cube import Cube, HistKey, Unit
+from detectors.samples import Samples
+
+F = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Cells ``[start, stop)`` of a cube (indices into its arrays), with samples and events up to the same instant.
+
+    ``excluded`` lists (unit index, from, to) spans in Unix seconds that are not normal and must stay out of baselines.
+    """
+
+    cube: Cube
+    stop: int
+    context: Context
+    samples: Samples
+    events: Sequence[Event] = ()
+    excluded: Sequence[tuple[int, float, float]] = ()
+    start: int = 0
+
+    @property
+    def end(self) -> float:
+        """Unix time at which the last visible cell ends; nothing later is visible."""
+        return (self.cube.first + self.stop) * self.cube.step
+
+    @property
+    def step(self) -> float:
+        """Seconds of a cell."""
+        return self.cube.step
+
+    @property
+    def units(self) -> list[Unit]:
+        """The replicas, in array order."""
+        return self.cube.units
+
+    def time(self, cell: int) -> float:
+        """Unix time at which a cell of this window (index from its start) ends."""
+        return (self.cube.first + self.start + cell + 1) * self.cube.step
+
+    def value(self, name: str, cells: int | None = None) -> F:
+        """The last ``cells`` cells of a scalar array (all where None), ``[units, cells]``, NaN where missing."""
+        lo = self.start if cells is None else max(self.start, self.stop - cells)
+        if name not in self.cube.names():
+            return np.full((len(self.units), self.stop - lo), np.nan)
+        return self.cube.scalar(name)[:, lo : self.stop].astype(np.float64)
+
+    def total(self, name: str, cells: int) -> F:
+        """Sum of the last ``cells`` cells per replica; NaN where none is known."""
+        return nansum(self.value(name, cells))
+
+    def mean(self, name: str, cells: int) -> F:
+        """Mean of the last ``cells`` cells per replica; NaN where none is known."""
+        return nanmean(self.value(name, cells))
+
+    def hist_keys(self, signal: str) -> list[HistKey]:
+        """Classes and bucket layouts seen for a histogram signal."""
+        return self.cube.hist_keys(signal)
+
+    def counts(self, signal: str, key: HistKey, cells: int | None = None) -> F:
+        """Bucket increments ``[units, cells, buckets]``."""
+        lo = self.start if cells is None else max(self.start, self.stop - cells)
+        return self.cube.counts(signal, key)[:, lo : self.stop].astype(np.float64)
+
+    def since_restart(self, cells: int) -> F:
+        """Seconds since the last restart seen in the last ``cells`` cells, per replica; inf where none."""
+        marks = self.value("restart", cells) > 0
+        out = np.full(len(self.units), np.inf)
+        if marks.shape[1]:
+            hit = marks.any(axis=1)
+            back = np.argmax(marks[:, ::-1], axis=1) * self.step
+            out[hit] = back[hit]
+        return out
+
+    @cached_property
+    def pools(self) -> dict[str, NDArray[np.intp]]:
+        """Replica indices of each pool."""
+        out: dict[str, list[int]] = {}
+        for i, u in enumerate(self.units):
+            out.setdefault(u.pool, []).append(i)
+        return {p: np.asarray(i, np.intp) for p, i in sorted(out.items())}
+
+    def classes_of(self, units: Sequence[int] | NDArray[np.intp]) -> tuple[str, ...]:
+        """Workload classes that these replicas serve."""
+        found: set[str] = set()
+        for i in units:
+            found |= self.cube.classes.get(int(i), set())
+        return tuple(sorted(c for c in found if c and c != "shared"))
+
+    def upto(self, stop: int) -> Window:
+        """The same window, ending earlier."""
+        return Window(
+            self.cube, min(stop, self.stop), self.context, self.samples, self.events, self.excluded, self.start
+        )
+
+    @cached_property
+    def usable(self) -> NDArray[np.bool_]:
+        """Cells ``[units, cells]`` that may teach a baseline: scraped, not excluded, not within ten minutes after a restart."""
+        restart = self.value("restart") > 0
+        ok = ~np.isnan(self.value("span"))
+        warm = int(600 // self.step)
+        if restart.any():
+            grown = np.cumsum(np.pad(restart, ((0, 0), (warm, 0))), axis=1)
+            ok &= ~((grown[:, warm:] - grown[:, :-warm]) > 0)
+        base = (self.cube.first + self.start) * self.step
+        for u, a, b in self.excluded:
+            if u < len(ok):
+                ok[u, max(0, int((a - base) // self.step)) : max(0, int((b - base) // self.step) + 1)] = False
+        return ok
+
+
+def nansum(x: F) -> F:
+    """Sum over the last axis, NaN where every value is NaN (numpy gives 0 there)."""
+    out = np.nansum(x, axis=-1)
+    return np.where(np.isnan(x).all(axis=-1), np.nan, out)
+
+
+def nanmean(x: F) -> F:
+    """Mean over the last axis without warnings; NaN where every value is NaN."""
+    n = (~np.isnan(x)).sum(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(n > 0, np.nansum(x, axis=-1) / n, np.nan)
+

@@ -41,7 +41,9 @@ _TABLE = (
     Measure("ttft_p99", "TTFT p99", "s", "p99", ("ttft_seconds",), log=True, full_scale=20.0),
     Measure("itl_p99", "ITL p99", "s", "p99", ("inter_token_latency_seconds",), log=True, full_scale=10.0),
     Measure("e2e_p99", "End-to-end p99", "s", "p99", ("request_latency_seconds",), log=True, full_scale=10.0),
-    Measure("queue_mean", "Mean queue time", "s", "mean", ("queue_time_seconds",), log=True, full_scale=100.0),
+    Measure(
+        "queue_mean", "Mean queue time", "s", "mean", ("queue_time_seconds",), log=True, full_scale=100.0
+    ),
     Measure("kv_usage", "KV cache in use", "ratio", "gauge", ("kv_cache_usage_ratio",), full_scale=0.6),
     Measure(
         "hit_rate",
@@ -71,9 +73,19 @@ _TABLE = (
         ("request_success_total", "request_latency_seconds", "ttft_seconds"),
         full_scale=1.0,
     ),
-    Measure("evictions", "Evicted blocks per second", "blocks/s", "rate", ("evictions",), log=True, full_scale=20.0),
+    Measure(
+        "evictions",
+        "Evicted blocks per second",
+        "blocks/s",
+        "rate",
+        ("evictions",),
+        log=True,
+        full_scale=20.0,
+    ),
     Measure("waiting", "Requests waiting", "requests", "gauge", ("requests_waiting",), full_scale=20.0),
-    Measure("running", "Requests running", "requests", "gauge", ("requests_running",), worse=0, full_scale=5.0),
+    Measure(
+        "running", "Requests running", "requests", "gauge", ("requests_running",), worse=0, full_scale=5.0
+    ),
     Measure(
         "generation_rate",
         "Tokens generated per second",
@@ -103,7 +115,15 @@ _TABLE = (
         worse=-1,
         full_scale=0.5,
     ),
-    Measure("accept_length", "Accepted length", "tokens", "gauge", ("spec_accept_length",), worse=-1, full_scale=2.0),
+    Measure(
+        "accept_length",
+        "Accepted length",
+        "tokens",
+        "gauge",
+        ("spec_accept_length",),
+        worse=-1,
+        full_scale=2.0,
+    ),
     Measure("sm_clock", "GPU clock", "Hz", "gauge", ("gpu_sm_clock_hz",), worse=-1, full_scale=2.0),
     Measure("gpu_utilisation", "GPU utilisation", "ratio", "gauge", ("gpu_utilization_ratio",), worse=0),
 )

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from core.buckets import trailing_quantiles
 
+from app.services.latency import step_ends, usable_windows
 from app.services.measures import Measure
+from core.buckets import trailing_quantiles
 from core.frames import FloatArray, Frame, IntArray, Layout
 
 P99_WINDOWS = (1, 5, 15)
@@ -111,7 +112,11 @@ class _Accumulator:
         else:
             for i, c in enumerate(one.layout.columns):
                 n = one.layout.slots[i][1]
-                if c.signal == measure.top[0] and c.kind == "histogram" and _of_class(c.label("class"), class_):
+                if (
+                    c.signal == measure.top[0]
+                    and c.kind == "histogram"
+                    and _of_class(c.label("class"), class_)
+                ):
                     matrix = self.hists.setdefault(c.edges, np.zeros((self.size, len(c.edges) + 1), np.int64))
                     counts = one.counts[:, n]
                     good = keep & (counts >= 0).all(axis=1)
@@ -131,24 +136,12 @@ class _Accumulator:
         if not self.found:
             return None
         if measure.how == "p99":
-            per = max(1, round(step / 60))
-            windows = tuple(dict.fromkeys(max(1, w // per) for w in P99_WINDOWS))
-            points = trailing_quantiles(self.hists, 0.99, windows=windows, min_n=P99_MIN_N)
-            return np.array([_drawn(q) for q, _ in points])
+            windows = usable_windows(P99_WINDOWS, step)
+            found = trailing_quantiles(self.hists, 0.99, windows=windows, min_n=P99_MIN_N, step=step / 60)
+            value = np.where(found.state == 1, found.low, np.where(found.state == 2, found.high, found.value))
+            return np.where(found.state <= 2, value, np.nan) if len(value) else np.full(self.size, np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.bottom > 0, self.top / self.bottom, np.nan)
-
-
-def _drawn(q: object) -> float:
-    """Where a quantile is drawn: its value, the last edge where it lies above, the first where it lies below."""
-    state, value = getattr(q, "state", ""), getattr(q, "value", None)
-    if value is not None:
-        return float(value)
-    if state == "above":
-        return float(getattr(q, "low", np.nan))
-    if state == "below":
-        return float(getattr(q, "high", np.nan))
-    return float("nan")
 
 
 def _of_class(label: str, wanted: str) -> bool:
@@ -170,7 +163,7 @@ def _columns(layout: Layout, signals: Sequence[str], class_: str) -> list[tuple[
 
 def _increments(counts: IntArray) -> FloatArray:
     """Increments per frame, NaN where the frame has no value (negative count)."""
-    values = counts.sum(axis=1).astype(float)
+    values: FloatArray = counts.sum(axis=1).astype(np.float64)
     values[(counts < 0).any(axis=1)] = np.nan
     return values
 
@@ -195,7 +188,7 @@ def curves(
         if target_id in places:
             by_replica.setdefault(places[target_id], []).extend(rows)
     size = max(1, int(np.ceil((end - start) / step)))
-    t = start + step * np.arange(1, size + 1)
+    t = step_ends(start, step, size)
     out: dict[str, list[Curve]] = {m.id: [] for m in measures}
     for (pool, replica), rows in sorted(by_replica.items()):
         for m in measures:

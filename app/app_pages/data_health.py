@@ -1,0 +1,142 @@
+"""Data health: what was found, what is missing and which flag exports it, and what is wrong with the input."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from app import queries
+from app.services.health import DataHealth
+from app.services.view import View
+from app.services.wording import instant, span
+from app.ui import empty, filters
+from app.ui.html import chip, chips, div, show
+from app.ui.live import live
+
+ROW, HEAD = 35, 38
+
+
+def height(n: int, most: int = 14) -> int:
+    """Height of a table that shows all rows up to ``most``."""
+    return HEAD + ROW * max(1, min(n, most)) + 3
+
+
+def targets(model: DataHealth, view: View) -> None:
+    """Every target."""
+    show(div("Targets", class_="gf-h"))
+    if not model.targets:
+        empty.nothing("No target known at this time.", "Configure a source: the Now page says how.")
+        return
+    frame = pd.DataFrame(
+        [
+            {
+                "pool": t.pool,
+                "replica": t.replica,
+                "address": t.address,
+                "component": " + ".join(t.components) or "not recognised",
+                "version": t.version or "not exported",
+                "model": t.model or "not exported",
+                "state": "up" if t.up else ("down" if t.up is False else "unknown"),
+                "last seen": f"{span(view.as_of - t.last_seen)} before" if t.seen else instant(t.last_seen),
+                "signals found": len(t.found),
+                "missing": len(t.missing),
+                "source": t.source,
+            }
+            for t in model.targets
+        ]
+    )
+    st.dataframe(frame, hide_index=True, width="stretch", height=height(len(frame)), key="targets")
+
+
+def signals(model: DataHealth) -> None:
+    """Missing signals first, with their flags."""
+    missing = [s for s in model.signals if s.found < s.of]
+    found = [s for s in model.signals if s.found == s.of]
+    show(div("Signals missing", class_="gf-h"))
+    if not model.signals:
+        empty.nothing("No signal seen in the last two minutes before this time.")
+        return
+    if missing:
+        st.dataframe(
+            pd.DataFrame(
+                [
+                    {
+                        "component": s.component,
+                        "signal": s.signal,
+                        "found on": f"{s.found} of {s.of} targets",
+                        "flag or setting that exports it": s.flag or "none known",
+                        "what it is": s.meaning,
+                    }
+                    for s in missing
+                ]
+            ),
+            hide_index=True,
+            width="stretch",
+            height=height(len(missing), 12),
+            key="missing",
+        )
+    else:
+        empty.nothing("Every signal that these components can export is there.")
+    show(div(f"Signals found: {len(found)}", class_="gf-h"))
+    st.dataframe(
+        pd.DataFrame(
+            [
+                {"component": s.component, "signal": s.signal, "targets": s.of, "what it is": s.meaning}
+                for s in found
+            ]
+        ),
+        hide_index=True,
+        width="stretch",
+        height=height(len(found), 10),
+        key="found",
+    )
+
+
+def problems(model: DataHealth) -> None:
+    """Problems of the input."""
+    show(div("Problems of the input", class_="gf-h"))
+    if not model.problems:
+        empty.nothing("None recorded.")
+        return
+    st.dataframe(
+        pd.DataFrame(
+            [
+                {
+                    "source": p.problem.source,
+                    "what": p.problem.code,
+                    "where": p.problem.subject,
+                    "message": p.problem.message,
+                    "fix": p.problem.fix,
+                    "times": p.problem.count,
+                    "first": instant(p.since),
+                    "last": instant(p.problem.ts),
+                }
+                for p in model.problems
+            ]
+        ),
+        hide_index=True,
+        width="stretch",
+        height=height(len(model.problems)),
+        key="problems",
+    )
+
+
+def body(view: View) -> None:
+    """The live part."""
+    model = queries.data_health(view)
+    c = model.coverage
+    marks = [chip(c.text(), "grey" if c.complete else "amber")]
+    if not view.live:
+        marks.append(chip(c.history(), "blue"))
+    marks.append(chip(f"{len(model.problems)} kinds of problem", "amber" if model.problems else "grey"))
+    show(chips(marks))
+    with st.container(border=True):
+        targets(model, view)
+    with st.container(border=True):
+        signals(model)
+    with st.container(border=True):
+        problems(model)
+
+
+filters.controls(time_range=False)
+live(body)

@@ -1,0 +1,389 @@
+"""Incident: blast radius, what changed, the first safe action, the cause and its evidence, in the order a person needs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from app import queries
+from app.services.incident_load import Loaded
+from app.services.incident_view import EvidenceChart, IncidentView, kind_title, signal_title
+from app.services.view import View
+from app.services.wording import clock, instant, listing, percent, seconds, span
+from app.ui import charts, empty, filters, links
+from app.ui.html import Markup, bold, chip, chips, div, rows, show, table
+from app.ui.html import span as inline
+from app.ui.live import live
+from app.ui.pieces import heat_chart, interval_text, plain, severity_chip
+from app.ui.style import AMBER, GREY, RED
+
+
+def head(v: IncidentView) -> None:
+    """The sentence and its chips: blast radius and direction first."""
+    i = v.incident
+    marks = [
+        severity_chip(i, missed=v.missed),
+        chip(f"{i.state} {span(v.open_for)}"),
+        chip(v.direction.text(), "red" if v.direction.word == "getting worse" and v.missed else "grey"),
+    ]
+    if i.announced_at is not None:
+        marks.append(chip(f"announced {clock(i.announced_at, relative_to=v.as_of)}"))
+    if i.detected_at is not None:
+        marks.append(chip(f"detected {clock(i.detected_at, relative_to=v.as_of)}"))
+    late = [h for h in v.harm if h.late]
+    marks += [chip(f"{h.late:,} {h.class_} requests late") for h in late[:2]]
+    marks.append(chip(confidence_text(v)))
+    show(div(v.sentence, class_="gf-big-title"), chips(marks))
+
+
+def confidence_text(v: IncidentView) -> str:
+    """``confidence 0.97, next: capacity shortfall``."""
+    i = v.incident
+    after = f", next: {kind_title(i.runner_up).lower()}" if i.runner_up else ""
+    return f"confidence {i.confidence:.2f}{after}"
+
+
+def changed(v: IncidentView) -> None:
+    """What changed in the hour before."""
+    show(div("Changed in the last hour", class_="gf-h"))
+    if v.changes:
+        show(
+            rows(
+                [
+                    (
+                        clock(e.ts, relative_to=v.as_of),
+                        f"{e.kind}: {e.text or e.replica or e.pool or 'no text'}",
+                    )
+                    for e in v.changes[-6:]
+                ]
+            )
+        )
+    kinds = {e.kind for e in v.changes}
+    absent = [name for name in ("deploy", "restart", "scale", "flag") if name not in kinds]
+    if absent:
+        words = {"deploy": "release", "restart": "restart", "scale": "scaling", "flag": "flag"}
+        show(
+            div(
+                f"No {', no '.join(words[a] for a in absent)} recorded from an hour before the onset on.",
+                class_="gf-soft gf-small",
+            )
+        )
+
+
+def action(v: IncidentView) -> None:
+    """First safe action apart from tomorrow's fix."""
+    a = v.action
+    if a is None:
+        show(
+            div("First safe action", class_="gf-h"),
+            div(
+                "None is known for this kind. Compare affected and unaffected replicas below before changing anything.",
+                class_="gf-p",
+            ),
+        )
+        return
+    restart = "needs a restart" if a.restart else "no restart"
+    show(
+        div("First safe action ", inline(f"({restart})", class_="gf-soft"), class_="gf-h"),
+        div(a.now, class_="gf-p"),
+        div("Risk: ", a.risk, class_="gf-small gf-soft"),
+    )
+    if a.avoid:
+        show(div("Avoid: ", a.avoid, class_="gf-small gf-soft"))
+    show(div("Tomorrow: ", a.tomorrow, class_="gf-small gf-soft"))
+
+
+def harm(v: IncidentView) -> None:
+    """Who is hurt."""
+    show(div("Blast radius", class_="gf-h"))
+    if v.harm:
+        show(
+            table(
+                ["class", "p99 now", "interval", "objective", "late since onset", "missed from"],
+                [
+                    (
+                        h.class_,
+                        inline(f"{h.label} {h.now_text()}", class_="gf-missed" if h.missed else ""),
+                        interval_text(h.now),
+                        "none set"
+                        if h.threshold is None
+                        else f"{percent(h.objective, 1)} ≤ {seconds(h.threshold)}",
+                        "unknown"
+                        if h.late is None
+                        else (f"{h.late:,}" if h.late == h.late_high else f"{h.late:,}–{h.late_high:,}")
+                        + f" of {h.n:,}",
+                        clock(h.missed_since, relative_to=v.as_of),
+                    )
+                    for h in v.harm
+                ],
+            )
+        )
+    else:
+        show(div("No class with latency data in its pools.", class_="gf-soft"))
+    if v.tenants:
+        top = ", ".join(f"{name} {percent(share, 0)}" for name, share in v.tenants[:4])
+        even = "one tenant carries it" if v.tenants[0][1] > 0.8 and len(v.tenants) > 1 else "several tenants"
+        show(div(f"Late or failed requests by tenant ({even}): {top}", class_="gf-small gf-soft"))
+
+
+def cause(v: IncidentView) -> None:
+    """Cause with confidence and runner-up."""
+    i = v.incident
+    load = {
+        True: "Follows load.",
+        False: "Does not follow load.",
+        None: "Whether it follows load cannot be told yet.",
+    }
+    show(div("Cause", class_="gf-h"), div(i.cause or "Not established.", class_="gf-p"))
+    line = f"{confidence_text(v).capitalize()}."
+    if i.kind == "degraded_generations":
+        line += f" {load[i.load_correlated]}"
+    show(div(line, class_="gf-small gf-soft"))
+
+
+def chain(v: IncidentView) -> None:
+    """The story in order of time."""
+    if not v.chain:
+        return
+    show(div("Why, ", inline("in the order it happened", class_="gf-soft"), class_="gf-h"))
+    show(
+        div(
+            *(
+                div(
+                    div(
+                        clock(x.at, relative_to=v.as_of) + (" UTC" if x.at is not None else ""),
+                        class_="gf-small gf-soft",
+                    ),
+                    div(bold(x.what)),
+                    div(x.detail, class_="gf-small gf-soft"),
+                )
+                for x in v.chain
+            ),
+            class_="gf-chain",
+        )
+    )
+
+
+def evidence(v: IncidentView) -> None:
+    """Affected replicas in red against the control group in grey, one row a measure."""
+    affected, control = listing(list(v.affected), 5) or "none named", listing(list(v.control), 5) or "none"
+    red, grey = (
+        Markup(f'<span class="gf-key" style="background:{RED}"></span>'),
+        Markup(f'<span class="gf-key" style="background:{GREY}"></span>'),
+    )
+    show(
+        div("Evidence", class_="gf-h"),
+        div(
+            red,
+            f"affected: {affected}   ",
+            grey,
+            f"control group: {control}   ",
+            "announced and onset marked",
+            class_="gf-small gf-soft",
+        ),
+    )
+    for n, chart in enumerate(v.charts):
+        evidence_chart(v, chart, last=n == len(v.charts) - 1)
+    if not v.charts:
+        empty.nothing("No replica exports the signals that argue this kind.", "Data health names the flags.")
+
+
+def evidence_chart(v: IncidentView, chart: EvidenceChart, *, last: bool) -> None:
+    """One measure over the incident."""
+    m = chart.measure
+    scale = 100.0 if m.unit == "ratio" and m.id != "preemptions_per_request" else 1.0
+    unit = {"ratio": "%", "": ""}.get(m.unit, m.unit) if scale == 100.0 or m.unit != "ratio" else ""
+    data: list[dict[str, Any]] = []
+    values: list[float] = []
+    hover = "%{y:.3~s}" + (" " + unit if unit else "")
+    for colour, width, group in ((GREY, 1.1, chart.control[:15]), (RED, 1.7, chart.affected)):
+        for c in group:
+            y = c.value * scale
+            values += list(y[np.isfinite(y)])
+            data.append(
+                charts.line(c.t, y, name=plain(c.replica), colour=colour, hovertemplate=hover)
+                | {"line": {"color": colour, "width": width}}
+            )
+    shapes = []
+    if v.incident.announced_at is not None:
+        shapes.append(charts.mark(v.incident.announced_at, colour=AMBER))
+    shapes.append(charts.mark(v.incident.started_at, colour=RED))
+    if v.incident.ended_at is not None:
+        shapes.append(charts.mark(v.incident.ended_at, colour=GREY))
+    if m.log and m.unit == "s":
+        axis = charts.seconds_axis(values)
+    elif m.log:
+        good = [x for x in values if x > 0] or [1.0, 10.0]
+        axis = {
+            "type": "log",
+            "range": [float(np.log10(min(good) / 1.3)), float(np.log10(max(good) * 1.3))],
+            "gridcolor": charts.GRID,
+            "zeroline": False,
+            "fixedrange": True,
+            "nticks": 4,
+            "dtick": 1,
+            "tickformat": "~s",
+        }
+    else:
+        axis = {
+            "rangemode": "tozero",
+            "gridcolor": charts.GRID,
+            "zeroline": False,
+            "fixedrange": True,
+            "nticks": 4,
+            "tickformat": "~s",
+        }
+    title = m.title + (f", {unit}" if unit and unit not in ("requests",) else "")
+    show(div(title, class_="gf-small"))
+    charts.show(
+        data,
+        {
+            "xaxis": charts.time_axis(v.start, v.end, showticklabels=last),
+            "yaxis": axis,
+            "shapes": shapes,
+            "margin": {"l": 46, "r": 8, "t": 4, "b": 22 if last else 6},
+            "hovermode": "closest",
+        },
+        key=f"evidence-{m.id}",
+        height=118 if last else 100,
+    )
+
+
+def ruled_out(v: IncidentView) -> None:
+    """Look-alikes and how they were excluded."""
+    show(div("Ruled out", class_="gf-h"))
+    if not v.incident.ruled_out:
+        show(div("No look-alike was tested.", class_="gf-soft"))
+        return
+    show(
+        table(
+            ["look-alike", "test", "result", "is it?"],
+            [
+                (kind_title(r.kind).lower(), r.test, r.result, "no" if r.excluded else "not excluded")
+                for r in v.incident.ruled_out
+            ],
+        )
+    )
+
+
+def side(loaded: Loaded, view: View) -> None:
+    """Where, basis, similar ones, log."""
+    v = loaded.view
+    i = v.incident
+    with st.container(border=True):
+        show(
+            div("Where", class_="gf-h"),
+            rows(
+                [
+                    ("classes", listing(list(i.classes), 6) or "all"),
+                    ("pools", listing(list(i.pools), 6) or "all"),
+                    ("replicas", listing(list(v.affected), 8) or "not told"),
+                    ("control", listing(list(v.control), 8) or "none"),
+                    *([("ranks", listing(list(i.ranks), 8))] if i.ranks else []),
+                ]
+            ),
+        )
+    with st.container(border=True):
+        show(div("Times (UTC)", class_="gf-h"))
+        times = [
+            ("onset", i.started_at),
+            ("announced", i.announced_at),
+            ("detected", i.detected_at),
+            ("diagnosed", i.diagnosed_at),
+            ("ended", i.ended_at),
+        ]
+        show(rows([(name, "–" if t is None else clock(t, relative_to=v.as_of)) for name, t in times]))
+    with st.container(border=True):
+        show(div("Seen before", class_="gf-h"))
+        if loaded.similar:
+            for s in loaded.similar:
+                lasted = span(s.ended_at - s.started_at) if s.ended_at is not None else "still open"
+                show(
+                    div(
+                        f"{instant(s.started_at)} on {listing(list(s.pools), 2) or 'the fleet'}, {lasted}",
+                        class_="gf-small",
+                    )
+                )
+        else:
+            show(div("No other of this kind in the 90 days before.", class_="gf-small gf-soft"))
+    with st.container(border=True):
+        show(div("Log", class_="gf-h"))
+        if loaded.log:
+            show(
+                rows(
+                    [
+                        (
+                            clock(e.ts, relative_to=v.as_of),
+                            " ".join(x for x in (e.action, e.text, e.who) if x),
+                        )
+                        for e in reversed(loaded.log)
+                    ]
+                )
+            )
+        else:
+            show(div("Empty.", class_="gf-small gf-soft"))
+    with st.container(border=True):
+        signals = listing([signal_title(e.signal) for e in i.evidence], 8)
+        n = sum(h.n for h in v.harm)
+        show(
+            div("Rests on", class_="gf-h"),
+            div(
+                f"{n:,} requests since onset · {len(v.affected) + len(v.control)} replicas · {signals or 'no numeric evidence'}",
+                class_="gf-small gf-soft",
+            ),
+        )
+
+
+def body(view: View) -> None:
+    """The live part."""
+    incident_id = str(st.query_params.get("id", ""))
+    if not incident_id:
+        empty.nothing("No incident chosen.", "Open one from the Now page.")
+        links.to("now", "Now")
+        return
+    loaded = queries.incident(view, incident_id)
+    if loaded is None:
+        with st.container(border=True):
+            show(
+                div("No such incident", class_="gf-title"),
+                div(f"No incident {incident_id} was known as of {instant(view.as_of)}.", class_="gf-p"),
+            )
+            links.to("now", "Now")
+        return
+    v = loaded.view
+    show(
+        div(
+            f"Incidents › {incident_id} · stable link: {links.incident_path(incident_id)}"
+            + ("" if view.live else f" · showing history as of {instant(view.as_of)}"),
+            class_="gf-small gf-soft",
+        )
+    )
+    head(v)
+    main, right = st.columns([3.1, 1])
+    with main:
+        with st.container(border=True):
+            harm(v)
+        left, middle = st.columns(2)
+        with left, st.container(border=True, height="stretch"):
+            changed(v)
+        with middle, st.container(border=True, height="stretch"):
+            action(v)
+        with st.container(border=True):
+            cause(v)
+            chain(v)
+        with st.container(border=True):
+            evidence(v)
+        if loaded.heat is not None and loaded.heat.rows:
+            with st.container(border=True):
+                show(div(f"{loaded.heat.measure.title} against each replica's own normal", class_="gf-h"))
+                heat_chart(loaded.heat, key="incident-heat")
+        with st.container(border=True):
+            ruled_out(v)
+    with right:
+        side(loaded, view)
+
+
+filters.controls(time_range=False, dimensions=False)
+live(body)

@@ -1,0 +1,142 @@
+"""The only cached module: every read of the pages goes through here. Each cache has a time limit and a size limit, and times in
+its keys are rounded, so that one visitor's answer serves the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import streamlit as st
+
+from app.services import cards as cards_service
+from app.services import fleet, health, incident_load, slos
+from app.services.heat import HeatMap
+from app.services.incident_view import IncidentView
+from app.services.measures import MEASURES
+from app.services.replica_load import load_heat
+from app.services.slos import SloDetail, SloRow
+from app.services.view import View
+from app.storage import configuration, shared_store
+from core.incidents import Incident
+
+BRIEF, LONG = 10.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """What can be chosen in the filters."""
+
+    classes: tuple[str, ...]
+    pools: tuple[str, ...]
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NowModel:
+    """Everything on the Now page but the heat map."""
+
+    coverage: fleet.Coverage
+    incidents: tuple[Incident, ...]
+    open: tuple[IncidentView, ...]
+    cards: tuple[cards_service.ClassCard, ...]
+    class_order: tuple[str, ...]
+
+
+@st.cache_data(ttl=BRIEF, max_entries=4, show_spinner=False)
+def _newest(url: str) -> float | None:
+    return shared_store(url).newest()
+
+
+def newest() -> float | None:
+    """Time of the newest data; None in an empty database."""
+    return _newest(configuration().database)
+
+
+@st.cache_data(ttl=LONG, max_entries=4, show_spinner=False)
+def _dimensions(url: str, at: float | None) -> Dimensions:
+    return Dimensions(*fleet.dimensions(shared_store(url), configuration(), at))
+
+
+def dimensions() -> Dimensions:
+    """Classes, pools and models known around the newest data."""
+    at = newest()
+    return _dimensions(configuration().database, None if at is None else at // 300 * 300)
+
+
+def _key(view: View) -> View:
+    """The view as a cache key: the newest data only counts per tick."""
+    return replace(view, newest=None if view.newest is None else view.newest // 15 * 15)
+
+
+@st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
+def _slo_rows(url: str, view: View) -> tuple[SloRow, ...]:
+    return slos.rows(shared_store(url), view, configuration())
+
+
+@st.cache_data(ttl=BRIEF, max_entries=32, show_spinner=False)
+def _now(url: str, view: View) -> NowModel:
+    store, config = shared_store(url), configuration()
+    incidents = incident_load.in_range(store, view)
+    cards = cards_service.cards(store, view, config, _slo_rows(url, _slo_key(view)))
+    return NowModel(
+        coverage=fleet.coverage(store, view),
+        incidents=incidents,
+        open=incident_load.open_views(store, view, config, incidents),
+        cards=cards,
+        class_order=tuple(dict.fromkeys([*config.class_names, *sorted(c.class_ for c in cards)])),
+    )
+
+
+def now(view: View) -> NowModel:
+    """The Now page."""
+    return _now(configuration().database, _key(view))
+
+
+@st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
+def _heat(url: str, view: View, measure: str) -> HeatMap:
+    return load_heat(shared_store(url), view, MEASURES[measure])
+
+
+def heat(view: View, measure: str) -> HeatMap:
+    """The heat map of one measure."""
+    return _heat(configuration().database, _key(view), measure)
+
+
+@st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
+def _incident(url: str, view: View, incident_id: str) -> incident_load.Loaded | None:
+    return incident_load.load(shared_store(url), view, configuration(), incident_id)
+
+
+def incident(view: View, incident_id: str) -> incident_load.Loaded | None:
+    """One incident with its log; None where there is none of that id (or nobody had been told yet at ``as_of``)."""
+    return _incident(configuration().database, _key(view), incident_id)
+
+
+def _slo_key(view: View) -> View:
+    """SLOs are evaluated per minute, whatever the range shown."""
+    end = view.as_of // 60 * 60 if view.live else view.as_of
+    return replace(view, start=end - 3600, as_of=end, newest=None)
+
+
+def slo_rows(view: View) -> tuple[SloRow, ...]:
+    """All objectives at ``as_of``."""
+    return _slo_rows(configuration().database, _slo_key(view))
+
+
+@st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
+def _slo_detail(url: str, view: View, name: str) -> SloDetail:
+    return slos.detail(shared_store(url), view, configuration(), name)
+
+
+def slo_detail(view: View, name: str) -> SloDetail:
+    """Curves of one objective over the view's range."""
+    return _slo_detail(configuration().database, _key(view), name)
+
+
+@st.cache_data(ttl=BRIEF, max_entries=16, show_spinner=False)
+def _health(url: str, view: View) -> health.DataHealth:
+    return health.data_health(shared_store(url), view)
+
+
+def data_health(view: View) -> health.DataHealth:
+    """Targets, signals and problems."""
+    return _health(configuration().database, _key(view))

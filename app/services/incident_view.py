@@ -1,0 +1,280 @@
+"""One incident as a person needs it at three in the morning. Sentence, charts, heat and counts come from this one object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.services.actions import Action, action_for
+from app.services.harm import ClassHarm
+from app.services.heat import HeatMap
+from app.services.measures import MEASURES, Measure
+from app.services.replicas import Curve
+from app.services.wording import clock, listing, quantity, span
+from core.incidents import Evidence, Incident, State
+from core.kinds import KINDS
+from core.records import Event
+
+DEVIANT = 0.5
+"""A replica is drawn into 'n of m replicas' when its score against its own normal is at least this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """``word``: getting worse, steady, recovering, over. ``detail`` says by which number."""
+
+    word: str
+    detail: str = ""
+
+    def text(self) -> str:
+        """``getting worse: 3 of 5 replicas, was 1 at 15:44``."""
+        return f"{self.word}: {self.detail}" if self.detail else self.word
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLink:
+    """One step of the cause chain."""
+
+    at: float | None
+    what: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceChart:
+    """One measure: affected replicas against the control group."""
+
+    measure: Measure
+    affected: tuple[Curve, ...]
+    control: tuple[Curve, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentView:
+    """Everything the Incident page shows, and the line of the Now page."""
+
+    incident: Incident
+    as_of: float
+    sentence: str
+    summary: str
+    open_for: float
+    direction: Direction
+    affected: tuple[str, ...]
+    control: tuple[str, ...]
+    harm: tuple[ClassHarm, ...]
+    changes: tuple[Event, ...]
+    action: Action | None
+    chain: tuple[ChainLink, ...]
+    charts: tuple[EvidenceChart, ...]
+    start: float
+    end: float
+    tenants: tuple[tuple[str, float], ...] = ()
+    """(tenant, share of the late requests), largest first; empty where tenants are not known."""
+
+    @property
+    def kind_title(self) -> str:
+        """The kind in words."""
+        return kind_title(self.incident.kind)
+
+    @property
+    def missed(self) -> bool:
+        """An objective is missed as of now."""
+        return any(h.missed for h in self.harm)
+
+
+def kind_title(kind: str) -> str:
+    """The title of a kind; its id in words where the registry does not know it."""
+    known = KINDS.get(kind)
+    return known.title if known else kind.replace("_", " ").capitalize()
+
+
+def as_seen(incident: Incident, as_of: float) -> Incident | None:
+    """The incident as a person saw it at ``as_of``: nothing that was found later. None where nobody had been told yet."""
+    known_from = [t for t in (incident.announced_at, incident.detected_at) if t is not None]
+    if not known_from or min(known_from) > as_of:
+        return None
+    detected = (
+        incident.detected_at if incident.detected_at is not None and incident.detected_at <= as_of else None
+    )
+    ended = incident.ended_at if incident.ended_at is not None and incident.ended_at <= as_of else None
+    diagnosed = (
+        incident.diagnosed_at
+        if incident.diagnosed_at is not None and incident.diagnosed_at <= as_of
+        else None
+    )
+    state: State = "resolved" if ended is not None else ("open" if detected is not None else "announced")
+    return replace(
+        incident,
+        state=state,
+        detected_at=detected,
+        ended_at=ended,
+        diagnosed_at=diagnosed,
+        evidence=tuple(e for e in incident.evidence if e.at is None or e.at <= as_of),
+    )
+
+
+def scope_text(incident: Incident) -> str:
+    """Where, for the sentence: one replica by name, else pools, else classes."""
+    if len(incident.replicas) == 1:
+        return incident.replicas[0]
+    return listing(incident.pools or incident.replicas or incident.classes, 2) or "the fleet"
+
+
+def sentence(incident: Incident, harm: Sequence[ClassHarm]) -> str:
+    """What, where, who is hurt, objective."""
+    head = f"{kind_title(incident.kind)} on {scope_text(incident)}"
+    if incident.state == "announced":
+        head = f"{head} announced"
+    worst = next((h for h in harm if h.missed), harm[0] if harm else None)
+    return f"{head}: {worst.clause()}" if worst is not None else head
+
+
+def deviants(heat: HeatMap | None, affected: Sequence[str], at: float) -> int | None:
+    """How many of the affected replicas are off their own normal at a time; None where that cannot be told."""
+    if heat is None or not len(heat.t):
+        return None
+    i = int(np.searchsorted(heat.t, at + 1e-6, side="right")) - 1
+    if i < 0:
+        return None
+    scores = [r.score[max(0, i - 2) : i + 1] for r in heat.rows if r.replica in affected]
+    if not scores:
+        return None
+    return int(sum(bool(np.any(np.nan_to_num(s) >= DEVIANT)) for s in scores))
+
+
+def direction(
+    incident: Incident, as_of: float, heat: HeatMap | None, harm: Sequence[ClassHarm], pool_size: int
+) -> Direction:
+    """Worse, steady or recovering: first by the number of replicas that are off, then by the share of late requests."""
+    if incident.ended_at is not None:
+        return Direction("over", f"since {clock(incident.ended_at, relative_to=as_of)}")
+    onset = incident.detected_at or incident.announced_at or incident.started_at
+    now, then = deviants(heat, incident.replicas, as_of), deviants(heat, incident.replicas, onset)
+    if now is not None and then is not None and now != then and as_of - onset > 120:
+        of = f"{now} of {max(pool_size, now)} replicas, was {then} at {clock(onset, relative_to=as_of)}"
+        return Direction("getting worse" if now > then else "recovering", of)
+    moves = [h.trend for h in harm if h.trend]
+    if moves:
+        worst = max(moves, key=lambda t: abs(t[1]))
+        return Direction(*worst_words(worst[0], worst[1], worst[2]))
+    return Direction("steady", f"for {span(as_of - onset)}" if as_of > onset else "")
+
+
+def worst_words(before: float, change: float, now: float) -> tuple[str, str]:
+    """Words for a change of the share of late requests."""
+    detail = f"late requests {before * 100:.0f} → {now * 100:.0f} %"
+    if change > 0:
+        return ("getting worse", detail)
+    if change < 0:
+        return ("recovering", detail)
+    return ("steady", "")
+
+
+def evidence_text(e: Evidence) -> str:
+    """``96 → 0 %`` in the unit of the signal."""
+    before = quantity(e.before, e.unit) if e.before is not None else None
+    now = quantity(e.now, e.unit) if e.now is not None else None
+    if before is not None and now is not None:
+        return f"{before} → {now}"
+    if now is not None:
+        return now + (f" (expected {quantity(e.expected, e.unit)})" if e.expected is not None else "")
+    return e.note
+
+
+def signal_title(signal: str) -> str:
+    """A signal id in words."""
+    words = signal.removesuffix("_total").removesuffix("_seconds").replace("_", " ")
+    return words.replace("ttft", "TTFT").replace("kv ", "KV ").replace("itl", "ITL")
+
+
+def chain(
+    incident: Incident, harm: Sequence[ClassHarm], events: Sequence[Event], as_of: float
+) -> tuple[ChainLink, ...]:
+    """The story in order of time: changes, evidence, the warning, the objective; at most six steps."""
+    links: list[ChainLink] = []
+    for event in events[-2:]:
+        if event.ts <= as_of:
+            links.append(ChainLink(event.ts, event.kind, event.text or event.replica or event.pool))
+    for e in incident.evidence:
+        detail = evidence_text(e)
+        links.append(ChainLink(e.at, signal_title(e.signal), f"{detail} · {e.scope}" if e.scope else detail))
+    for h in harm:
+        if h.missed_since is not None:
+            links.append(ChainLink(h.missed_since, f"{h.class_} misses its objective", f"now {h.now_text()}"))
+    timed = sorted((x for x in links if x.at is not None), key=lambda x: x.at or 0.0)
+    untimed = [x for x in links if x.at is None]
+    return tuple((timed + untimed)[:6])
+
+
+def charts(incident: Incident, curves: dict[str, list[Curve]]) -> tuple[EvidenceChart, ...]:
+    """Affected against control, for each measure that the replicas export."""
+    out = []
+    for measure_id, rows in curves.items():
+        mine = tuple(c for c in rows if c.replica in incident.replicas)
+        rest = tuple(c for c in rows if c.replica not in incident.replicas)
+        if any(np.isfinite(c.value).any() for c in (*mine, *rest)):
+            out.append(EvidenceChart(MEASURES[measure_id], mine, rest))
+    return tuple(out)
+
+
+def build(
+    incident: Incident,
+    as_of: float,
+    *,
+    harm: Sequence[ClassHarm],
+    heat: HeatMap | None,
+    curves: dict[str, list[Curve]],
+    events: Sequence[Event],
+    pool_replicas: Sequence[str],
+    start: float,
+    end: float,
+    tenants: Sequence[tuple[str, float]] = (),
+) -> IncidentView:
+    """The view of an incident (already :func:`as_seen`) from its parts."""
+    affected = incident.replicas
+    control = tuple(r for r in pool_replicas if r not in affected)
+    ranked = tuple(sorted(harm, key=lambda h: (-h.missed, -(h.late or 0.0))))
+    onset = incident.detected_at or incident.announced_at or incident.started_at
+    return IncidentView(
+        incident=incident,
+        as_of=as_of,
+        sentence=sentence(incident, ranked),
+        summary=summary(incident, ranked, as_of),
+        open_for=max(0.0, (incident.ended_at or as_of) - onset),
+        direction=direction(incident, as_of, heat, ranked, len(set(pool_replicas) | set(affected))),
+        affected=affected,
+        control=control,
+        harm=ranked,
+        changes=tuple(events),
+        action=action_for(incident.kind),
+        chain=chain(incident, ranked, events, as_of),
+        charts=charts(incident, curves),
+        start=start,
+        end=end,
+        tenants=tuple(tenants),
+    )
+
+
+def summary(incident: Incident, harm: Sequence[ClassHarm], as_of: float) -> str:
+    """The line below the sentence: how many requests, since when, why, what was ruled out."""
+    parts: list[str] = []
+    late = [h for h in harm if h.late is not None and h.late > 0]
+    if late:
+        parts.append(" and ".join(f"{h.late:,.0f} {h.class_} requests late so far" for h in late[:2]) + ".")
+    if incident.cause:
+        parts.append(incident.cause.rstrip(".") + ".")
+    times = []
+    if incident.announced_at is not None:
+        times.append(f"announced {clock(incident.announced_at, relative_to=as_of)}")
+    since = [h.missed_since for h in harm if h.missed_since is not None]
+    if since:
+        times.append(f"objective missed from {clock(min(since), relative_to=as_of)}")
+    if times:
+        text = ", ".join(times)
+        parts.append(text[0].upper() + text[1:] + ".")
+    excluded = [kind_title(r.kind).lower() for r in incident.ruled_out if r.excluded]
+    if excluded:
+        parts.append(f"Ruled out: {listing(excluded, 4)}.")
+    return " ".join(parts)

@@ -1,0 +1,160 @@
+"""Reads what curves per replica need: frames where that is affordable, roll-ups per replica where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.services import fleet
+from app.services.heat import HeatMap, heat_map, step_for_heat
+from app.services.latency import step_ends, usable_windows
+from app.services.measures import Measure
+from app.services.replicas import P99_MIN_N, P99_WINDOWS, Curve, curves
+from app.services.view import View
+from core.buckets import trailing_quantiles
+from sql.store import Store
+
+MAX_FRAMES = 9000
+"""Frames that may be unpacked for one picture; beyond that the five-minute roll-ups are read."""
+SCRAPE = 15.0
+NORMAL_SECONDS = 6 * 3600.0
+UNIT_STEP = 300.0
+
+
+def load_curves(
+    store: Store,
+    view: View,
+    measures: Sequence[Measure],
+    start: float,
+    end: float,
+    step: float,
+    *,
+    pools: Sequence[str] | None = None,
+    class_: str = "",
+) -> dict[str, list[Curve]]:
+    """Curves of the measures per replica in [start, end) on steps of ``step`` seconds (coarser where roll-ups are read)."""
+    rows = [
+        r
+        for r in store.targets()
+        if r.first_seen < end
+        and r.last_seen >= start
+        and view.has(pool=r.target.pool)
+        and (pools is None or r.target.pool in pools)
+    ]
+    if not rows:
+        return {m.id: [] for m in measures}
+    if len(rows) * (end - start) / SCRAPE <= MAX_FRAMES:
+        frames = store.frames(start + 1e-3, end + 1e-3, target_ids=[r.id for r in rows])
+        return curves(frames, fleet.places(rows), measures, start, end, step, class_=class_)
+    wanted = sorted({r.target.pool for r in rows})
+    return {m.id: rollup_curves(store, m, start, end, max(step, UNIT_STEP), wanted, class_) for m in measures}
+
+
+def rollup_curves(
+    store: Store,
+    measure: Measure,
+    start: float,
+    end: float,
+    step: float,
+    pools: Sequence[str],
+    class_: str = "",
+) -> list[Curve]:
+    """Curves of one measure from the roll-ups per replica."""
+    step = float(np.ceil(step / UNIT_STEP) * UNIT_STEP)
+    begin = float(np.floor(start / step) * step)
+    size = max(1, int(np.ceil((end - begin) / step - 1e-9)))
+    t = step_ends(begin, step, size)
+    top = _parts(store, measure.top, measure, begin, end, step, size, pools, class_)
+    if measure.how == "ratio":
+        bottom = _parts(store, measure.bottom, measure, begin, end, step, size, pools, class_)
+    else:
+        bottom = {}
+    out = []
+    for place, part in sorted(top.items()):
+        if measure.how == "p99":
+            windows = usable_windows(P99_WINDOWS, step)
+            found = trailing_quantiles(part.hists, 0.99, windows=windows, min_n=P99_MIN_N, step=step / 60)
+            value = np.where(found.state == 1, found.low, np.where(found.state == 2, found.high, found.value))
+            value = np.where(found.state <= 2, value, np.nan)
+        else:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                if measure.how in ("gauge", "mean"):
+                    value = np.where(part.n > 0, part.total / part.n, np.nan)
+                elif measure.how == "rate":
+                    value = np.where(part.seen, part.n / step, np.nan)
+                else:
+                    below = bottom[place].n if place in bottom else np.zeros(size)
+                    value = np.where(below > 0, part.n / below, np.nan)
+        out.append(Curve(place[1], place[0], t, value))
+    return out
+
+
+class _Part:
+    """Sums of one signal of one replica per step."""
+
+    def __init__(self, size: int) -> None:
+        self.n = np.zeros(size)
+        self.total = np.zeros(size)
+        self.seen = np.zeros(size, bool)
+        self.hists: dict[tuple[float, ...], np.ndarray] = {}
+
+
+def _parts(
+    store: Store,
+    signals: Sequence[str],
+    measure: Measure,
+    begin: float,
+    end: float,
+    step: float,
+    size: int,
+    pools: Sequence[str],
+    class_: str,
+) -> dict[tuple[str, str], _Part]:
+    """The first of the alternatives that a replica has, per replica."""
+    out: dict[tuple[str, str], _Part] = {}
+    for signal in signals:
+        found: dict[tuple[str, str], _Part] = {}
+        matrix = store.rollup_matrix(signal, begin, end, step=int(step), pools=list(pools), per_unit=True)
+        for (cls, pool, unit, _, edges), (ts, counts, sums) in matrix.items():
+            if (pool, unit) in out or (class_ and cls and cls != class_):
+                continue
+            part = found.setdefault((pool, unit), _Part(size))
+            at = ((ts - begin) // step).astype(np.int64)
+            keep = (at >= 0) & (at < size)
+            at, counts, sums = at[keep], counts[keep], sums[keep]
+            np.add.at(part.n, at, counts.sum(axis=1))
+            np.add.at(part.total, at, sums)
+            part.seen[at] = True
+            if measure.how == "p99" and edges:
+                hist = part.hists.setdefault(edges, np.zeros((size, len(edges) + 1), np.int64))
+                np.add.at(hist, at, counts)
+        out.update(found)
+    return out
+
+
+def load_heat(
+    store: Store,
+    view: View,
+    measure: Measure,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+    pools: Sequence[str] | None = None,
+    before_seconds: float = NORMAL_SECONDS,
+) -> HeatMap:
+    """The heat map of the view's range (or of [start, end)), against the six hours before it."""
+    begin = view.start if start is None else start
+    stop = view.as_of if end is None else end
+    step = step_for_heat(stop - begin)
+    during = load_curves(store, view, [measure], begin, stop, step, pools=pools, class_=view.class_)[
+        measure.id
+    ]
+    known = sorted({c.pool for c in during})
+    before_end = float(np.floor(begin / UNIT_STEP) * UNIT_STEP)
+    before = (
+        rollup_curves(store, measure, before_end - before_seconds, before_end, UNIT_STEP, known, view.class_)
+        if known
+        else []
+    )
+    return heat_map(measure, during, before)

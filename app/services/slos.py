@@ -1,0 +1,356 @@
+"""Objectives: p99, attainment, budget and burn, each from one measurement point, with everything that is not known beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.services import latency
+from app.services.gateway import GatewayMinutes, read_gateway
+from app.services.harm import within
+from app.services.latency import Hists, Matrix, Series, Windowed
+from app.services.view import View
+from core.burn import Burn, MinuteTallies, burns
+from core.config import Config, SloConfig
+from core.frames import FloatArray, IntArray
+from core.slo import Attainment, Objective, Tally, attain
+from sql.store import Store
+
+FINE_SECONDS = 3 * 86400.0 + 3600.0
+"""Minutes are read for the longest burn window; what is older is read by the hour."""
+HOUR = 3600.0
+MIN_SHARE_N = 20
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutP99:
+    """The p99 of one bucket layout alone: what ``histogram_quantile`` of one engine's buckets shows."""
+
+    pools: tuple[str, ...]
+    edges: tuple[float, ...]
+    now: Windowed
+
+
+@dataclass(frozen=True, slots=True)
+class SloRow:
+    """One objective at ``as_of``. ``point`` is where it was measured; ``other`` the same objective at the other point.
+
+    ``p99`` None: not exported. ``window`` is [start, end) of the attainment. ``notes`` say what the number does not know.
+    """
+
+    config: SloConfig
+    objective: Objective
+    point: str
+    p99: Windowed | None
+    layouts: tuple[LayoutP99, ...]
+    p99_end: float
+    attainment: Attainment
+    window: tuple[float, float]
+    covered_minutes: int
+    burns: tuple[Burn, ...]
+    other: Attainment | None
+    notes: tuple[str, ...]
+
+    @property
+    def budget_left(self) -> tuple[float, float] | None:
+        """(low, high) share of the budget left; None without traffic or with too little of it."""
+        if self.attainment.state in ("no_traffic", "too_few"):
+            return None
+        return self.attainment.budget_left
+
+    @property
+    def gone_in(self) -> float | None:
+        """Seconds until the budget is gone at the pace of the last hour; None where it is not burning faster than allowed."""
+        if not self.burns or self.budget_left is None or self.budget_left[1] <= 0:
+            return None
+        pace = self.burns[0].long[0]
+        return self.burns[0].gone_in if math.isfinite(pace) and pace > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSeries:
+    """Share within the threshold over time: bounds per step, NaN where too few requests ended."""
+
+    t: FloatArray
+    low: FloatArray
+    high: FloatArray
+    n: FloatArray
+    minutes: float
+
+
+@dataclass(frozen=True, slots=True)
+class SloDetail:
+    """Curves of one objective over a range."""
+
+    p99: Series | None
+    share: ShareSeries | None
+    point: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """Engine tallies of one objective: per minute where fine, the older part as one sum, and covered minutes."""
+
+    fine: dict[int, Tally]
+    older: Tally
+    older_minutes: int
+
+
+def rows(store: Store, view: View, config: Config) -> tuple[SloRow, ...]:
+    """All configured objectives that pass the view's class filter, in the order of the configuration."""
+    wanted = [s for s in config.slos if view.has(class_=s.class_)]
+    if not wanted:
+        return ()
+    end = latency.last_minute(view)
+    objectives = [Objective.from_config(s) for s in wanted]
+    gateway = read_gateway(store, objectives, end, view)
+    return tuple(
+        row(store, s, o, view, end, gateway.get(o.name)) for s, o in zip(wanted, objectives, strict=True)
+    )
+
+
+def row(
+    store: Store,
+    slo: SloConfig,
+    objective: Objective,
+    view: View,
+    end: float,
+    gateway: GatewayMinutes | None,
+) -> SloRow:
+    """One objective."""
+    start = end - objective.window
+    point = choose_point(slo.point, gateway)
+    engine = engine_tallies(store, objective, start, end, view)
+    measured = {"engine": _judge_engine(objective, engine, start, end)}
+    if gateway is not None:
+        measured[gateway.point] = _judge_gateway(objective, gateway, start, end)
+    attainment, minutes, covered = measured.get(point) or attain_nothing(objective)
+    others = [m[0] for name, m in measured.items() if name != point]
+    now_start = end - latency.LOOK_BACK
+    matrix = store.rollup_matrix(objective.signal, now_start, end, step=60, classes=[objective.class_])
+    hists = latency.on_grid(matrix, now_start, end, 60.0, view=view).get(objective.class_, {})
+    if point != "engine" and gateway is not None and objective.signal == "ttft_seconds":
+        p99: Windowed | None = gateway.current_p99(end)
+    else:
+        p99 = latency.current(hists, 0.99) if hists else None
+    left = attainment.budget_left[0] if math.isfinite(attainment.budget_left[0]) else 1.0
+    return SloRow(
+        config=slo,
+        objective=objective,
+        point=point,
+        p99=p99,
+        layouts=layout_rows(matrix, hists, view),
+        p99_end=end,
+        attainment=attainment,
+        window=(start, end),
+        covered_minutes=covered,
+        burns=tuple(burns(objective, minutes, end, left=left)),
+        other=others[0] if others else None,
+        notes=notes_for(objective, point, attainment, hists),
+    )
+
+
+def choose_point(wanted: str, gateway: GatewayMinutes | None) -> str:
+    """``auto``: the gateway log where there is one, else the engine."""
+    if wanted == "auto":
+        return gateway.point if gateway is not None else "engine"
+    return wanted
+
+
+def attain_nothing(objective: Objective) -> tuple[Attainment, MinuteTallies, int]:
+    """The objective where its point delivered nothing."""
+    return (attain(objective, Tally(), minutes=objective.window / 60, covered=0), MinuteTallies({}), 0)
+
+
+def _judge_engine(
+    objective: Objective, e: _Engine, start: float, end: float
+) -> tuple[Attainment, MinuteTallies, int]:
+    minutes = MinuteTallies(e.fine)
+    covered = e.older_minutes + len(e.fine)
+    total = e.older + minutes.window(start, end)
+    return (attain(objective, total, minutes=(end - start) / 60, covered=covered), minutes, covered)
+
+
+def _judge_gateway(
+    objective: Objective, g: GatewayMinutes, start: float, end: float
+) -> tuple[Attainment, MinuteTallies, int]:
+    minutes = MinuteTallies(g.tallies)
+    covered = sum(start <= m < end for m in g.covered)
+    return (
+        attain(objective, minutes.window(start, end), minutes=(end - start) / 60, covered=covered),
+        minutes,
+        covered,
+    )
+
+
+def engine_tallies(store: Store, objective: Objective, start: float, end: float, view: View) -> _Engine:
+    """Good and bad from the engine's histogram, its abort and error counters; by the minute near the end, else by the hour."""
+    split = max(math.floor(start / HOUR) * HOUR, math.floor((end - FINE_SECONDS) / HOUR) * HOUR)
+    fine = _spans(store, objective, split, end, 60.0, view)
+    older, older_minutes = Tally(), 0
+    first = math.floor(start / HOUR) * HOUR
+    if first < split:
+        for tally in _spans(store, objective, first, split, HOUR, view).values():
+            older += tally
+            older_minutes += 60
+    return _Engine({m: t for m, t in fine.items() if start <= m < end}, older, older_minutes)
+
+
+def _spans(store: Store, o: Objective, start: float, end: float, step: float, view: View) -> dict[int, Tally]:
+    """A tally for each step with telemetry of the class."""
+    matrix = store.rollup_matrix(o.signal, start, end, step=int(step), classes=[o.class_])
+    mine = {k: v for k, v in matrix.items() if view.has(pool=k[1], model=k[3])}
+    if not mine:
+        return {}
+    hists = latency.on_grid(mine, start, end, step).get(o.class_, {})
+    w = within(hists, o.threshold)
+    size = len(w.n)
+    covered = np.zeros(size, bool)
+    for ts, _, _ in mine.values():
+        covered[((ts - start) // step).astype(np.int64)] = True
+    pools = {k[1] for k in mine}
+    aborted, abort_pools = _counter(store, "aborted_total", o.class_, start, end, step, size, view)
+    errors, _ = _counter(store, "errors_total", o.class_, start, end, step, size, view)
+    known = pools <= abort_pools
+    out: dict[int, Tally] = {}
+    for i in np.flatnonzero(covered):
+        low, high, n = int(w.low[i]), int(w.high[i]), int(w.n[i])
+        bad_answers = int(errors[i])
+        out[int(start + i * step)] = Tally(
+            good=low,
+            bad=n - high + bad_answers,
+            either=high - low,
+            bad_or_excluded=int(aborted[i]),
+            errors=bad_answers,
+            aborts_known=known,
+        )
+    return out
+
+
+def _counter(
+    store: Store, signal: str, class_: str, start: float, end: float, step: float, size: int, view: View
+) -> tuple[IntArray, set[str]]:
+    """Increase per step of a counter of a class, and the pools that export it."""
+    values = np.zeros(size, np.int64)
+    pools: set[str] = set()
+    for (_, pool, _, model, _), (ts, counts, _) in store.rollup_matrix(
+        signal, start, end, step=int(step), classes=[class_]
+    ).items():
+        if not view.has(pool=pool, model=model):
+            continue
+        pools.add(pool)
+        np.add.at(values, ((ts - start) // step).astype(np.int64), counts.clip(min=0).sum(axis=1))
+    return values, pools
+
+
+def layout_rows(matrix: Matrix, hists: Hists, view: View) -> tuple[LayoutP99, ...]:
+    """p99 of each bucket layout alone, with the pools that have it."""
+    pools: dict[tuple[float, ...], set[str]] = {}
+    for _, pool, _, model, edges in matrix:
+        if view.has(pool=pool, model=model):
+            pools.setdefault(edges, set()).add(pool)
+    return tuple(
+        LayoutP99(tuple(sorted(pools.get(edges, ()))), edges, latency.current({edges: counts}, 0.99))
+        for edges, counts in hists.items()
+    )
+
+
+def notes_for(o: Objective, point: str, a: Attainment, hists: Hists) -> tuple[str, ...]:
+    """What the attainment does not know, in words."""
+    out: list[str] = []
+    if point == "engine":
+        if not a.tally.aborts_known and a.state != "no_traffic":
+            out.append(
+                "Requests that clients gave up on are not exported by every engine here: the truth can only be lower."
+            )
+        off = [e for e in hists if e and not any(abs(x - o.threshold) <= 1e-9 * o.threshold for x in e)]
+        if off:
+            out.append(
+                "The threshold lies between two bucket edges of the engine: attainment is an interval. A bucket edge at the threshold, or a gateway log, makes it exact."
+            )
+    if a.tally.bad_or_excluded:
+        out.append(
+            f"{a.tally.bad_or_excluded:,} requests were given up at an unknown age: late or not, the interval covers both."
+        )
+    if a.tally.excluded:
+        out.append(
+            f"{a.tally.excluded:,} excluded: given up within the threshold, or the client's own errors."
+        )
+    return tuple(out)
+
+
+def detail(store: Store, view: View, config: Config, name: str) -> SloDetail:
+    """Curves of one objective over the view's range; empty where it is not configured (any more)."""
+    slo = next((s for s in config.slos if s.name == name), None)
+    if slo is None:
+        return SloDetail(None, None, "engine")
+    o = Objective.from_config(slo)
+    end, step = latency.last_minute(view), view.step
+    grid_start = float(np.floor((view.start - latency.LOOK_BACK) / step) * step)
+    gateway = read_gateway(store, [o], end, view, since=grid_start).get(name)
+    point = choose_point(slo.point, gateway)
+    if point != "engine" and gateway is not None:
+        return SloDetail(
+            gateway.series(view.start, end, step) if o.signal == "ttft_seconds" else None,
+            share_of_tallies(gateway.tallies, view.start, end, step),
+            point,
+        )
+    matrix = store.rollup_matrix(o.signal, grid_start, end, step=int(step), classes=[o.class_])
+    hists = latency.on_grid(matrix, grid_start, end, step, view=view).get(o.class_, {})
+    if not hists:
+        return SloDetail(None, None, point)
+    w = within(hists, o.threshold)
+    ends = latency.step_ends(grid_start, step, len(w.n))
+    return SloDetail(
+        latency.series_of(hists, 0.99, grid_start, step, draw_from=view.start),
+        share_series(ends, w.low, w.n - w.high, w.n, view.start, step),
+        point,
+    )
+
+
+def share_of_tallies(tallies: Mapping[int, Tally], start: float, end: float, step: float) -> ShareSeries:
+    """Share good over time from tallies per minute."""
+    begin = float(np.floor((start - latency.LOOK_BACK) / step) * step)
+    size = latency.grid_size(begin, end, step)
+    good, bad, n = (np.zeros(size, np.int64) for _ in range(3))
+    for minute, t in tallies.items():
+        i = int((minute - begin) // step)
+        if 0 <= i < size:
+            good[i] += t.good
+            bad[i] += t.bad
+            n[i] += t.counted
+    return share_series(latency.step_ends(begin, step, size), good, bad, n, start, step)
+
+
+def share_series(
+    ends: FloatArray, good: IntArray, bad: IntArray, n: IntArray, start: float, step: float
+) -> ShareSeries:
+    """Trailing shares over five minutes, or over one step where that is longer."""
+    span = max(1, round(300 / step))
+    g, b, total = (_trailing(x, span) for x in (good, bad, n))
+    keep = ends > start + 1e-6
+    with np.errstate(divide="ignore", invalid="ignore"):
+        enough = total >= MIN_SHARE_N
+        low = np.where(enough, g / total, np.nan)
+        high = np.where(enough, 1 - b / total, np.nan)
+    return ShareSeries(ends[keep], low[keep], high[keep], total[keep].astype(float), span * step / 60)
+
+
+def _trailing(x: IntArray, span: int) -> IntArray:
+    running = np.concatenate([[0], np.cumsum(x)])
+    at = np.arange(1, len(x) + 1)
+    out: IntArray = running[at] - running[np.maximum(at - span, 0)]
+    return out
+
+
+def covered_text(row_: SloRow) -> Sequence[str]:
+    """(how much of the window has data, in words)."""
+    from app.services.wording import percent, span
+
+    whole = row_.window[1] - row_.window[0]
+    return (
+        f"data for {span(row_.covered_minutes * 60)} of {span(whole)} ({percent(row_.attainment.coverage, 1)})",
+    )

@@ -1,0 +1,113 @@
+"""The global controls: time range with ``as of``, class, pool and model. All of them live in the URL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import queries
+from app.services.view import CUSTOM, RANGES, View, make_view
+from app.services.wording import instant, stamp
+from core.errors import ConfigError
+from core.times import parse_time
+
+ALL_CLASSES, ALL_POOLS, ALL_MODELS = "All classes", "All pools", "All models"
+DEFAULT_RANGE = "1h"
+
+
+def _selected(key: str, everything: str) -> str:
+    value = st.session_state.get(key)
+    return "" if value is None or value == everything else str(value)
+
+
+def _typed_time(key: str) -> float | None:
+    """The time typed into a field; None where it is empty or cannot be read (the field says so)."""
+    text = str(st.session_state.get(key) or "").strip()
+    if not text:
+        return None
+    try:
+        return parse_time(text, key)
+    except ConfigError:
+        return None
+
+
+def current_view() -> View:
+    """The view that the controls (and the clock) ask for; call it again inside a live fragment."""
+    name = st.session_state.get("range") or DEFAULT_RANGE
+    return make_view(
+        time.time(),
+        queries.newest(),
+        length=RANGES.get(name, RANGES[DEFAULT_RANGE]),
+        as_of=_typed_time("as_of"),
+        start=_typed_time("from") if name == CUSTOM else None,
+        class_=_selected("class", ALL_CLASSES),
+        pool=_selected("pool", ALL_POOLS),
+        model=_selected("model", ALL_MODELS),
+    )
+
+
+def _choice(label: str, everything: str, options: Sequence[str], key: str) -> None:
+    st.selectbox(
+        label,
+        [everything, *[o for o in options if o]],
+        key=key,
+        bind="query-params",
+        label_visibility="collapsed",
+    )
+
+
+def _as_of_field(view: View) -> None:
+    label = f"as of {instant(view.as_of)}" if not view.live else "as of now"
+    with st.popover(label, icon=":material/schedule:", width="stretch"):
+        st.text_input(
+            "As of (UTC)",
+            key="as_of",
+            bind="query-params",
+            placeholder=stamp(view.as_of),
+            help="ISO 8601 or Unix seconds. Empty: now, or the newest data where nothing arrives any more.",
+        )
+        if st.session_state.get("range") == CUSTOM:
+            st.text_input(
+                "From (UTC)",
+                key="from",
+                bind="query-params",
+                placeholder=stamp(view.start),
+                help="Start of the custom range.",
+            )
+        for key in ("as_of", "from"):
+            text = str(st.session_state.get(key) or "").strip()
+            if text and _typed_time(key) is None:
+                st.error("Not a time. Write 2026-09-21T10:00:00Z or Unix seconds.", icon=":material/error:")
+
+
+def controls(*, time_range: bool = True, dimensions: bool = True) -> None:
+    """Draw the row of controls. Pages where a control would do nothing leave it out; its value stays in the URL."""
+    view = current_view()
+    choices = queries.dimensions()
+    widths = [4.6] if time_range else []
+    widths += [1.7, 1.7, 1.7] if dimensions else []
+    widths += [2.6]
+    columns = iter(st.columns([*widths] if time_range else [*widths, 6.0], vertical_alignment="center"))
+    if time_range:
+        with next(columns):
+            st.segmented_control(
+                "Time range",
+                [*RANGES, CUSTOM],
+                default=DEFAULT_RANGE,
+                key="range",
+                bind="query-params",
+                required=True,
+                label_visibility="collapsed",
+            )
+    if dimensions:
+        for label, everything, options, key in (
+            ("Class", ALL_CLASSES, choices.classes, "class"),
+            ("Pool", ALL_POOLS, choices.pools, "pool"),
+            ("Model", ALL_MODELS, choices.models, "model"),
+        ):
+            with next(columns):
+                _choice(label, everything, options, key)
+    with next(columns):
+        _as_of_field(view)

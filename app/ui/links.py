@@ -1,0 +1,46 @@
+"""Every jump between pages, so that URLs are made in one place."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from app.services.view import View
+from app.services.wording import stamp
+
+PAGES = {
+    "now": "app_pages/now.py",
+    "incident": "app_pages/incident.py",
+    "slos": "app_pages/slos.py",
+    "health": "app_pages/data_health.py",
+}
+
+
+def incident_params(incident_id: str, view: View) -> dict[str, str]:
+    """Query parameters of an incident seen as of the view's time."""
+    params = {"id": incident_id}
+    if not view.live:
+        params["as_of"] = stamp(view.as_of)
+    return params
+
+
+def incident_path(incident_id: str, view: View | None = None) -> str:
+    """The stable link, relative to the app's root: ``/incident?id=…``."""
+    return "/incident?" + urlencode(incident_params(incident_id, view) if view else {"id": incident_id})
+
+
+def open_incident(incident_id: str, view: View) -> None:
+    """The button that opens an incident."""
+    st.page_link(
+        PAGES["incident"],
+        label="Open incident",
+        icon=":material/crisis_alert:",
+        query_params=incident_params(incident_id, view),
+        width="stretch",
+    )
+
+
+def to(page: str, label: str) -> None:
+    """A plain link to a page; ``label`` is ours, never data."""
+    st.page_link(PAGES[page], label=label)

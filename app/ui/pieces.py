@@ -1,0 +1,362 @@
+"""Pieces that several pages draw: class cards, the incident line, the heat map, the timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from app.services.cards import ClassCard
+from app.services.harm import quantile_word
+from app.services.heat import HeatMap
+from app.services.incident_view import IncidentView, as_seen, kind_title, scope_text
+from app.services.latency import Series, Windowed
+from app.services.measures import Measure
+from app.services.view import View
+from app.services.wording import NOT_EXPORTED, clock, quantity, seconds, span, window
+from app.ui import charts, links
+from app.ui.html import Markup, Tone, chip, chips, div, rows, show
+from app.ui.html import span as inline
+from app.ui.style import AMBER, CLASS_COLOURS, GREY, RED
+from core.incidents import Incident
+
+STATUS: dict[str, tuple[str, Tone]] = {
+    "missed": ("objective missed", "red"),
+    "met": ("on objective", "green"),
+    "undetermined": ("too close to tell", "amber"),
+    "none": ("no objective", "grey"),
+    "no_traffic": ("no traffic", "grey"),
+    "too_few": ("not enough data", "grey"),
+    "not_exported": ("not exported", "grey"),
+}
+
+
+def interval_text(w: Windowed | None) -> str:
+    """``1.0–2.5 s · n 4,312 · over 5 min``."""
+    if w is None:
+        return NOT_EXPORTED
+    q = w.q
+    if q.state in ("no_traffic", "too_few"):
+        return f"n {q.n:,} over {window(w.minutes)}"
+    if q.state == "above":
+        where = f"above the last bucket edge, {seconds(q.low)}"
+    elif q.state == "below":
+        where = f"below the first bucket edge, {seconds(q.high)}"
+    else:
+        high = "∞" if np.isinf(q.high) else seconds(q.high)
+        where = f"{seconds(q.low)}–{high}"
+    return f"{where} · n {q.n:,} · over {window(w.minutes)}"
+
+
+def word(w: Windowed | None) -> str:
+    """The quantile in one word or number."""
+    return NOT_EXPORTED if w is None else quantile_word(w)
+
+
+BAD_HELP = "429, 499 and 5xx at the gateway, or the engine's own abort and error counters"
+DEGRADED_HELP = (
+    "Hard findings of the text rules in the random sample of the last 24 h, with exact 95 % interval"
+)
+
+
+def promise(objective: float) -> str:
+    """``99 %``, ``99.9 %``."""
+    return f"{objective * 100:.6g} %"
+
+
+def class_card(card: ClassCard, view: View, colour: str) -> None:
+    """One card: a big number against its objective, the rest as a short list, a curve."""
+    status, tone = STATUS[card.status]
+    number = word(card.ttft)
+    kind = "gf-number" + ("" if number[:1].isdigit() or number[:1] in "≥≤" else " gf-word")
+    if card.status == "missed":
+        kind += " gf-missed"
+    objective = "no objective set"
+    if card.threshold is not None and card.objective is not None:
+        objective = f"objective {promise(card.objective)} ≤ {seconds(card.threshold)}"
+    budget = f" · budget left {card.budget_text()}" if card.threshold is not None else ""
+    with st.container(border=True):
+        show(
+            div(
+                inline(card.class_, class_="gf-name", title=card.class_), chip(status, tone), class_="gf-head"
+            ),
+            div(
+                div(
+                    div(
+                        "TTFT p99",
+                        class_="gf-label",
+                        title="Time from arrival to the first output token, as the engine sees it",
+                    ),
+                    div(number, class_=kind),
+                ),
+                rows(
+                    [
+                        (inline("ITL p99", title="Time between output tokens"), word(card.itl)),
+                        (inline("end to end p99", title="Arrival to last token"), word(card.e2e)),
+                        (
+                            inline(
+                                "gave up or failed",
+                                title=f"Last {window(card.bad_minutes)}: {BAD_HELP}",
+                            ),
+                            card.bad.as_percent(),
+                        ),
+                        (
+                            inline(
+                                "degraded /10k",
+                                title=DEGRADED_HELP,
+                            ),
+                            card.degraded.per_10k(),
+                        ),
+                    ]
+                ),
+                class_="gf-card",
+            ),
+            div(
+                f"{interval_text(card.ttft)} · {objective}{budget}",
+                class_="gf-foot",
+                title=f"{interval_text(card.ttft)} · {objective}{budget}",
+            ),
+        )
+        if card.series is not None and np.isfinite(card.series.value).any():
+            latency_chart(
+                card.series,
+                card.threshold,
+                view.start,
+                view.as_of,
+                colour=colour,
+                key=f"card-{card.class_}",
+                height=132,
+                with_band=False,
+            )
+        else:
+            show(div(f"TTFT p99: {word(card.ttft)}", class_="gf-small gf-soft"))
+
+
+def latency_chart(
+    series: Series,
+    threshold: float | None,
+    start: float,
+    end: float,
+    *,
+    colour: str,
+    key: str,
+    height: int,
+    with_band: bool = True,
+) -> None:
+    """p99 over time on a log axis, with its interval and the objective."""
+    values = list(series.value[np.isfinite(series.value)])
+    data: list[dict[str, Any]] = []
+    if with_band:
+        data += charts.band(series.t, series.low, series.high, colour)
+        values += list(series.low[np.isfinite(series.low)]) + list(series.high[np.isfinite(series.high)])
+    data.append(charts.line(series.t, series.value, name="p99", colour=colour, hovertemplate="%{y:.3~s} s"))
+    if threshold is not None:
+        data.append(charts.level(start, end, threshold, hoverinfo="skip"))
+        values.append(threshold)
+    charts.show(
+        data,
+        {"xaxis": charts.time_axis(start, end), "yaxis": charts.seconds_axis(values)},
+        key=key,
+        height=height,
+    )
+
+
+def incident_line(v: IncidentView, view: View, *, prominent: bool) -> None:
+    """One open incident on the Now page: what, where, who is hurt, why; a button to open it."""
+    i = v.incident
+    marks = [
+        severity_chip(i, missed=v.missed),
+        chip(f"{i.state} {span(v.open_for)}"),
+        chip(v.direction.text(), "red" if v.direction.word == "getting worse" and v.missed else "grey"),
+    ]
+    with st.container(border=True):
+        left, right = st.columns([6, 1.15], vertical_alignment="center")
+        with left:
+            show(
+                chips(marks),
+                div(v.sentence, class_="gf-title" if prominent else "gf-h"),
+                div(v.summary, class_="gf-p gf-soft"),
+            )
+        with right:
+            links.open_incident(i.id, view)
+
+
+def heat_chart(heat: HeatMap, *, key: str, height: int | None = None) -> None:
+    """Replicas against their own normal: pale is normal, dark is wrong."""
+    m = heat.measure
+    names = [r.replica for r in heat.rows]
+    if len(set(names)) < len(names):
+        names = [f"{r.pool} / {r.replica}" for r in heat.rows]
+    times = [clock(float(x)) for x in heat.t]
+    texts = [
+        [
+            f"{at}<br>{_cell(v, m)}, normal {quantity(r.normal, m.unit)}"
+            for at, v in zip(times, r.value, strict=True)
+        ]
+        for r in heat.rows
+    ]
+    data = [
+        {
+            "type": "heatmap",
+            "x": charts.dates(heat.t),
+            "y": list(range(len(names))),
+            "z": [charts.numbers(r.score) for r in heat.rows],
+            "zmin": 0,
+            "zmax": 1,
+            "colorscale": [
+                [0.0, "rgba(120,145,190,0.13)"],
+                [0.15, "rgba(170,140,150,0.22)"],
+                [0.5, "rgba(222,120,84,0.75)"],
+                [1.0, "#8f1d14"],
+            ],
+            "text": texts,
+            "hovertemplate": "%{text}<extra></extra>",
+            "ygap": 2,
+            "xgap": 0,
+            "colorbar": {
+                "thickness": 8,
+                "outlinewidth": 0,
+                "tickvals": [0, 1],
+                "ticktext": ["normal", full_scale_text(heat)],
+                "len": 0.9,
+                "tickfont": {"size": 10},
+            },
+        }
+    ]
+    rows_height = height or max(120, 46 + 19 * len(names))
+    step = float(heat.t[1] - heat.t[0]) if len(heat.t) > 1 else 60.0
+    charts.show(
+        data,
+        {
+            "xaxis": charts.time_axis(float(heat.t[0]) - step, float(heat.t[-1])),
+            "yaxis": {
+                "tickvals": list(range(len(names))),
+                "ticktext": [plain(n) for n in names],
+                "autorange": "reversed",
+                "showgrid": False,
+                "fixedrange": True,
+                "zeroline": False,
+            },
+            "hovermode": "closest",
+            "margin": {"l": 8, "r": 8, "t": 6, "b": 24},
+        },
+        key=key,
+        height=rows_height,
+    )
+
+
+def _cell(value: float, measure: Measure) -> str:
+    """One value of the heat map in words."""
+    return quantity(float(value), measure.unit) if np.isfinite(value) else "no value"
+
+
+def severity_chip(i: Incident, *, missed: bool) -> Markup:
+    """The severity; red only for a page whose objective is missed now."""
+    if i.severity == "page":
+        return chip("page", "red" if missed else "amber")
+    return chip(i.severity, "amber" if i.severity == "ticket" else "grey")
+
+
+def plain(text: str) -> str:
+    """A label for Plotly, which reads a little HTML: angle brackets and ampersands are escaped, long names cut."""
+    cut = text if len(text) <= 28 else text[:13] + "…" + text[-13:]
+    return cut.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def full_scale_text(heat: HeatMap) -> str:
+    """What the dark end of the scale means."""
+    m = heat.measure
+    if m.as_difference:
+        return f"{m.full_scale * 100:.0f} points {'below' if m.worse < 0 else 'above'}"
+    return f"×{m.full_scale:g} {'below' if m.worse < 0 else 'above'}"
+
+
+def incident_table(incidents: Sequence[Incident], view: View) -> None:
+    """Open and recent incidents as a table with links."""
+    seen = [s for i in incidents if (s := as_seen(i, view.as_of)) is not None]
+    if not seen:
+        show(div("No incident in this range.", class_="gf-p gf-soft"))
+        return
+    seen.sort(key=lambda i: (i.state == "resolved", -i.started_at))
+    body = [
+        (
+            severity_chip(i, missed=i.state != "resolved"),
+            _link(i, view),
+            scope_text(i),
+            clock(i.detected_at or i.announced_at or i.started_at, relative_to=view.as_of),
+            i.state,
+        )
+        for i in seen[:8]
+    ]
+    show(tag_table(body))
+    if len(seen) > 8:
+        show(div(f"and {len(seen) - 8} more", class_="gf-small gf-soft"))
+
+
+def _link(i: Incident, view: View) -> Markup:
+    from html import escape
+
+    return Markup(
+        f'<a href="{escape(links.incident_path(i.id, view))}" target="_self">{escape(kind_title(i.kind))}</a>'
+    )
+
+
+def tag_table(body: Sequence[Sequence[object]]) -> Markup:
+    """The table of incidents."""
+    from app.ui.html import table
+
+    return table(["", "what", "where", "since", "state"], body)
+
+
+def timeline(incidents: Sequence[Incident], view: View, *, key: str) -> None:
+    """Bars of incidents over the range: amber while announced, red (page) or grey (others) from detection on."""
+    seen = [s for i in incidents if (s := as_seen(i, view.as_of)) is not None][:8]
+    if not seen:
+        return
+    data: list[dict[str, Any]] = []
+    for row, i in enumerate(seen):
+        end = i.ended_at or view.as_of
+        spans = []
+        if i.announced_at is not None:
+            spans.append((i.announced_at, min(i.detected_at or end, end), AMBER, "announced"))
+        if i.detected_at is not None:
+            spans.append((i.detected_at, end, RED if i.severity == "page" else GREY, "open"))
+        for a, b, colour, what in spans:
+            a, b = max(a, view.start), max(b, view.start)
+            if b <= a:
+                continue
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "x": charts.dates(np.array([a, b])),
+                    "y": [row, row],
+                    "line": {"color": colour, "width": 9},
+                    "hovertemplate": f"{plain(kind_title(i.kind))}: {what} {clock(a)}–{clock(b)}<extra></extra>",
+                }
+            )
+    charts.show(
+        data,
+        {
+            "xaxis": charts.time_axis(view.start, view.as_of),
+            "yaxis": {
+                "tickvals": list(range(len(seen))),
+                "ticktext": [plain(kind_title(i.kind)) for i in seen],
+                "range": [len(seen) - 0.4, -0.6],
+                "showgrid": False,
+                "fixedrange": True,
+                "zeroline": False,
+            },
+            "hovermode": "closest",
+            "margin": {"l": 8, "r": 8, "t": 4, "b": 24},
+        },
+        key=key,
+        height=52 + 22 * len(seen),
+    )
+
+
+def class_colour(class_: str, order: Sequence[str]) -> str:
+    """The colour of a class: by its place in the list of classes, the same on every page."""
+    return CLASS_COLOURS[order.index(class_) % len(CLASS_COLOURS)] if class_ in order else GREY

@@ -1,0 +1,64 @@
+"""The few rules that the theme cannot say. Colours follow the theme's light or dark scheme by ``light-dark()``."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+BLUE = "#3f6fe0"
+GREY = "#8b96aa"
+RED = "#d23c2e"
+AMBER = "#d08700"
+GREEN = "#1f9d63"
+CLASS_COLOURS = ("#3f6fe0", "#149488", "#b07a1e", "#8a60dd", "#5f8f2e", "#a85f88", "#5c7690", "#2b93c9")
+
+CSS = """
+.gf-chips{display:flex;flex-wrap:wrap;gap:6px;align-items:center}
+.gf-chip{display:inline-block;padding:1px 8px;border-radius:4px;font-size:12.5px;line-height:20px;white-space:nowrap;
+ max-width:100%;overflow:hidden;text-overflow:ellipsis}
+.gf-grey{background:light-dark(#eef1f6,#222d44);color:light-dark(#4d5a73,#b3bfd6)}
+.gf-red{background:light-dark(#fdecea,#46201f);color:light-dark(#a61b12,#ffa79c)}
+.gf-amber{background:light-dark(#fdf3e0,#40301a);color:light-dark(#8a4b00,#f3bd73)}
+.gf-green{background:light-dark(#e6f5ed,#153526);color:light-dark(#14683f,#7ed9ab)}
+.gf-blue{background:light-dark(#e8eefc,#1d2c52);color:light-dark(#2148b0,#a9c1ff)}
+.gf-title{font-size:21px;line-height:1.3;font-weight:600;margin:2px 0 4px;overflow-wrap:anywhere}
+.gf-big-title{font-size:25px;line-height:1.25;font-weight:600;margin:0 0 8px;overflow-wrap:anywhere}
+.gf-h{font-size:15px;font-weight:600;margin:0 0 6px}
+.gf-h .gf-soft{font-weight:400}
+.gf-soft{color:light-dark(#66728a,#9aa7be)}
+.gf-small{font-size:12.5px;line-height:1.5}
+.gf-p{margin:0 0 6px;line-height:1.5;overflow-wrap:anywhere}
+.gf-head{display:flex;justify-content:space-between;align-items:baseline;gap:8px;margin-bottom:8px}
+.gf-name{font-weight:600;font-size:15px;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
+.gf-card{display:grid;grid-template-columns:minmax(112px,.8fr) 1.2fr;gap:4px 14px;min-height:104px}
+.gf-label{font-size:12.5px;color:light-dark(#66728a,#9aa7be)}
+.gf-number{font-size:29px;line-height:1.2;font-weight:400;white-space:nowrap;letter-spacing:-.01em}
+.gf-mid{font-size:23px;line-height:1.35}
+.gf-mid.gf-word{font-size:17px;line-height:1.8}
+.gf-two{min-height:38px}
+.gf-number.gf-word{font-size:18px;line-height:1.9}
+.gf-missed{color:light-dark(#a61b12,#ffa79c)}
+.gf-rows{display:grid;grid-template-columns:max-content 1fr;gap:2px 10px;align-content:start;font-size:13.5px}
+.gf-k{color:light-dark(#66728a,#9aa7be);white-space:nowrap}
+.gf-v{font-weight:500;overflow-wrap:anywhere}
+.gf-foot{font-size:12.5px;line-height:1.45;color:light-dark(#66728a,#9aa7be);height:37px;overflow:hidden;margin-top:4px}
+.gf-scroll{overflow-x:auto}
+table.gf-table{border-collapse:collapse;width:100%;font-size:13px}
+.gf-table th{text-align:left;font-weight:500;color:light-dark(#66728a,#9aa7be);padding:6px 12px 6px 0;white-space:nowrap;
+ border-bottom:1px solid light-dark(#dfe4ee,#2a3650)}
+.gf-table td{padding:6px 12px 6px 0;border-bottom:1px solid light-dark(#edf0f6,#202b42);vertical-align:top;
+ overflow-wrap:anywhere}
+.gf-table tr:last-child td{border-bottom:0}
+.gf-chain{display:grid;grid-auto-flow:column;grid-auto-columns:minmax(0,1fr);gap:16px}
+.gf-chain>div{border-left:2px solid light-dark(#dfe4ee,#2a3650);padding-left:10px}
+.gf-key{display:inline-block;width:14px;height:3px;border-radius:2px;vertical-align:middle;margin-right:5px}
+.gf-empty{max-width:760px}
+.gf-empty code{font-size:13px;padding:1px 5px;border-radius:4px;background:light-dark(#eef1f6,#222d44)}
+[data-testid="stSidebar"]{width:210px!important;min-width:210px!important}
+[data-testid="stSidebar"] [data-testid="stSidebarHeader"]{height:3rem}
+.gf-brand{font-size:17px;font-weight:600;letter-spacing:.01em}
+"""
+
+
+def inject() -> None:
+    """Put the rules on the page; once per run, from the router."""
+    st.html(f"<style>{CSS}</style>")

@@ -65,8 +65,8 @@ class Quantile:
             return f"≤ {_with_unit(self.high, unit)} ({count})"
         value = self.value if self.value is not None else math.nan
         scale, shown = _scale(value, unit)
-        low = _number(self.low * scale)
-        interval = f"{low}–{_number(self.high * scale)}" if math.isfinite(self.high) else f"≥ {low}"
+        low = _bound(self.low * scale)
+        interval = f"{low}–{_bound(self.high * scale)}" if math.isfinite(self.high) else f"≥ {low}"
         return f"{_number(value * scale)}{shown} ({interval}, {count})"
 
 
@@ -234,7 +234,15 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
 
 def _with_unit(value: float, unit: str) -> str:
     scale, shown = _scale(value, unit)
-    return f"{_number(value * scale)}{shown}"
+    return f"{_bound(value * scale).removesuffix('.0')}{shown}"
+
+
+def _bound(value: float) -> str:
+    """A bucket edge: not rounded below three digits, since rounding would move the bound."""
+    if not math.isfinite(value) or value >= 1000 or value == 0:
+        return _number(value)
+    plain = f"{value:.4g}"
+    return plain if "." in plain or value >= 10 or value < 1 else f"{plain}.0"
 
 
 def _number(value: float) -> str:

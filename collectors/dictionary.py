@@ -77,6 +77,8 @@ class Source(_Strict):
     values: dict[str, dict[str, str]] = Field(default_factory=dict)
     from_labels: list[Strings] = Field(default_factory=list)
     times: str = ""
+    over: str = ""
+    buckets: bool = True
     plus: Strings = Field(default_factory=list)
     pick: Literal["newest"] | None = None
     names: str = ""
@@ -179,9 +181,9 @@ class Detect(_Strict):
 
     def matches(self, names: Collection[str], raw: Collection[str], labels: Collection[str]) -> bool:
         """True where the canonical ``names``, ``raw`` names and label names of a target are this component's."""
-        if self.labels and not set(self.labels) <= set(labels):
-            return False
-        if not self._any.isdisjoint(names) or (self._all and self._all <= set(names)):
+        if not self._any.isdisjoint(names):
+            return True
+        if self._all and self._all <= set(names) and set(self.labels) <= set(labels):
             return True
         if self.prefix and any(n.startswith(tuple(self.prefix)) for n in names):
             return True
@@ -352,7 +354,7 @@ def _series_names(source: Source) -> list[tuple[str, Part]]:
             out += [(f"{stem}_total", "value"), (stem, "value")]
         else:
             out.append((family, "value"))
-    for extra in (source.count, source.times, *source.plus):
+    for extra in (source.count, source.times, source.over, *source.plus):
         if extra:
             stem = canonical_name(extra)
             out.append((stem, "aux"))

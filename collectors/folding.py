@@ -45,6 +45,7 @@ class ValueFold:
     index: Index
     scale: FloatArray
     times: Index
+    over: Mask
     minus_one: Mask
     blanks: Mask
     copies: Index | None
@@ -68,7 +69,10 @@ class ValueFold:
             raw *= self.scale[:, None]
             extra = self.times >= 0
             if extra.any():
-                raw[extra] *= clean(values[self.times[extra]])
+                factor = clean(values[self.times[extra]])
+                over = self.over[extra]
+                factor[over & (factor == 0).any(axis=1)] = np.nan
+                raw[extra] *= np.where(over[:, None], 1.0 / factor, factor)
             if self.copies is not None:
                 raw = np.fmax.reduceat(raw, self.copies, axis=0)
             if self.starts is None:
@@ -163,12 +167,16 @@ class Fold:
     count_rows: tuple[tuple[int, ...], ...]
 
 
+Row = tuple[int, float, int, bool, bool, bool]
+"""Row of the values, scale, row of the factor (-1: none), whether to divide by it, whether -1 is no value, whether blanks occur."""
+
+
 @dataclass(slots=True)
 class _Single:
     """A gauge, counter or total under construction: identity to the rows that are copies of one another."""
 
     op: str = "sum"
-    rows: dict[Hashable, list[tuple[int, float, int, bool, bool]]] = field(default_factory=dict)
+    rows: dict[Hashable, list[Row]] = field(default_factory=dict)
     worth: list[tuple[int, float]] = field(default_factory=list)
     ratio: bool = False
 
@@ -201,6 +209,7 @@ class FoldBuilder:
         scale: float = 1.0,
         op: str = "sum",
         times: int = -1,
+        over: bool = False,
         const: float = math.nan,
         minus_one: bool = False,
         blanks: bool = False,
@@ -214,7 +223,7 @@ class FoldBuilder:
         if op == "newest":
             single.worth.append((row, const))
         else:
-            single.rows.setdefault(identity, []).append((row, scale, times, minus_one, blanks))
+            single.rows.setdefault(identity, []).append((row, scale, times, over, minus_one, blanks))
 
     def histogram(
         self,
@@ -251,7 +260,7 @@ class FoldBuilder:
                 sums.append(self._single[c])
             elif c.kind == "histogram":
                 h = self._hist[c]
-                rows = {k: [(r, h.scale, -1, False, False) for r in v] for k, v in h.sums.items() if v}
+                rows = {k: [(r, h.scale, -1, False, False, False) for r in v] for k, v in h.sums.items() if v}
                 hist_columns.append(i)
                 hist_sum.append(len(sums))
                 sums.append(_Single("sum", rows))
@@ -321,7 +330,7 @@ class FoldBuilder:
 
 
 def _value_fold(singles: Sequence[_Single]) -> ValueFold:
-    rows: list[tuple[int, float, int, bool, bool]] = []
+    rows: list[Row] = []
     copies: list[int] = []
     starts: list[int] = []
     newest: list[tuple[int, Index, FloatArray]] = []
@@ -333,7 +342,7 @@ def _value_fold(singles: Sequence[_Single]) -> ValueFold:
             )
         if not single.rows:  # keeps one row a slot, so that the groups of reduceat are never empty
             copies.append(len(rows))
-            rows.append((0, math.nan, -1, False, False))
+            rows.append((0, math.nan, -1, False, False, False))
         for entries in single.rows.values():
             copies.append(len(rows))
             rows += entries
@@ -344,6 +353,7 @@ def _value_fold(singles: Sequence[_Single]) -> ValueFold:
         _index([r[2] for r in rows]),
         np.asarray([r[3] for r in rows], dtype=bool),
         np.asarray([r[4] for r in rows], dtype=bool),
+        np.asarray([r[5] for r in rows], dtype=bool),
         None if len(copies) == len(rows) else _index(copies),
         None if len(starts) == len(copies) else _index(starts),
         np.asarray([s.op == "max" for s in singles], dtype=bool),

@@ -267,7 +267,7 @@ class _Planner:
     ) -> None:
         """Columns of single values: gauges, counters, totals."""
         source, signal = entry.source, SIGNALS[id]
-        factors = self._factors(source.times)
+        factors = self._factors(source.times or source.over)
         for r in rows:
             zero = source.else_zero and bool(source.where) and not source.accepts(r.full) and not counting
             scale = 0.0 if zero else (1.0 if counting else source.scale)
@@ -277,10 +277,12 @@ class _Planner:
                 if math.isnan(scale):
                     continue
             times = -1
-            if source.times:
+            if source.times or source.over:
                 times = factors.get(frozenset(r.own.items()), -1)
                 if times < 0:
-                    self.notes.append(("no_factor", source.family, f"{source.times} is missing"))
+                    self.notes.append(
+                        ("no_factor", source.family, f"{source.times or source.over} is missing")
+                    )
                     continue
                 self.used.add(times)
             if source.pick == "newest":
@@ -298,6 +300,7 @@ class _Planner:
                 scale=scale,
                 op=op,
                 times=times,
+                over=bool(source.over),
                 const=const,
                 minus_one=source.minus_one,
                 blanks=component.component == "dcgm_exporter",
@@ -318,6 +321,8 @@ class _Planner:
         base = source.as_ or entry.signal
         groups: dict[tuple[Labels, frozenset[tuple[str, str]]], _Hist] = {}
         for part, rows in parts.items():
+            if part == "bucket" and not source.buckets:
+                continue
             for r in rows:
                 labels = self._labels(component, entry, r, "histogram", False)
                 key = frozenset((k, v) for k, v in r.own.items() if k != "le")
@@ -337,7 +342,7 @@ class _Planner:
         for (labels, key), h in groups.items():
             identity = (h.first.name, key)
             self.used.update(h.inf, h.sum, h.count, *h.buckets.values())
-            if not h.buckets:
+            if not h.buckets or not source.buckets:
                 for i in h.sum:
                     column = Column(f"{base}_sum", labels, "sum")
                     b.value(column, identity, i, scale=source.scale, op="sum")
@@ -485,7 +490,8 @@ def _choose(
         elif combine == "separate":
             first: dict[object, Entry] = {}
             for e in found:
-                first.setdefault((e.source.as_, frozenset(e.source.set.items())), e)
+                own = (e.source.as_, frozenset(e.source.set.items()), frozenset(e.source.dims.values()))
+                first.setdefault(own, e)
             out[signal] = list(first.values())
         else:
             out[signal] = [next((e for e in found if pair and e.source.pair == pair), found[0])]

@@ -118,7 +118,14 @@ _LOAD = (
     _gauge(
         "requests_running", "requests", "Requests being worked on now.", "worker", keep=True, replica=True
     ),
-    _gauge("requests_waiting", "requests", "Requests admitted but not scheduled.", keep=True, replica=True),
+    _gauge(
+        "requests_waiting",
+        "requests",
+        "Requests admitted but not scheduled.",
+        "worker",
+        keep=True,
+        replica=True,
+    ),
     _gauge(
         "requests_waiting_by_reason",
         "requests",
@@ -150,6 +157,12 @@ _KV = (
         keep=True,
         replica=True,
         across="max",
+    ),
+    _gauge(
+        "kv_cache_reserved_tokens",
+        "tokens",
+        "Tokens the running batch may use at most.",
+        of="kv_cache_usage_ratio",
     ),
     _gauge(
         "kv_cache_capacity",
@@ -283,6 +296,13 @@ _TOKENS = (
         "throughput_tokens_per_second", "tokens/s", "Ready-made output rate: a fallback, prefer the counters."
     ),
     _hist("request_prompt_tokens", "tokens", "Prompt length of a request."),
+    Signal(
+        "request_prompt_tokens_cached",
+        "histogram",
+        "tokens",
+        "The cached part of a prompt.",
+        of="request_prompt_tokens",
+    ),
     _hist("request_generation_tokens", "tokens", "Output length of a request."),
     _hist(
         "request_prefill_computed_tokens",
@@ -312,6 +332,13 @@ _OUTCOMES = (
         "clients",
         "Clients that went away, as a gauge.",
         of="aborted_total",
+    ),
+    _gauge(
+        "deployments_unhealthy",
+        "state",
+        "0 healthy, 1 partial outage, 2 outage.",
+        across="max",
+        of="errors_total",
     ),
     _count("admission_rejections_total", "requests", "Requests refused at the door.", "reason"),
     _count("errors_total", "requests", "Requests that failed.", "error"),
@@ -351,6 +378,13 @@ _SPEC = (
         keep=True,
         replica=True,
         across="mean",
+    ),
+    Signal(
+        "spec_skipped_tokens",
+        "histogram",
+        "tokens per step",
+        "Speculated tokens accepted in one step.",
+        of="spec_accept_rate",
     ),
     _gauge("spec_accept_rate", "0..1", "Accepted over proposed, as the engine averages it.", across="mean"),
 )
@@ -459,6 +493,16 @@ _GPU = (
         "reason",
         of="gpu_throttle",
     ),
+    _count(
+        "gpu_throttle_total",
+        "as exported",
+        "Accumulated throttling by reason, in the exporter's own unit.",
+        "gpu",
+        "mig",
+        "reason",
+        keep=False,
+        of="gpu_throttle",
+    ),
     _gauge(
         "gpu_xid",
         "code",
@@ -507,7 +551,7 @@ _ROUTER = (
         "endpoints",
         "Endpoints the router would send to.",
         "worker",
-        "model_ready",
+        "measure",
         keep=True,
     ),
     _gauge("router_flow_control", "requests", "Requests held in the router's own queue.", "priority"),

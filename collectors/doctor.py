@@ -1,0 +1,246 @@
+"""What one target exports and what it lacks: the answer of ``gustfront doctor``.
+
+:func:`examine` reads a body as a scrape would and reports components, every canonical signal found (and from which raw family),
+missing (and which flag of the engine would export it) or ambiguous, and what was dropped and why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from collectors.dictionary import Component, Dictionary, canonical_name, load_dictionary
+from collectors.exposition import Exposition, Limits, parse
+from collectors.mapping import plan
+from collectors.plan import Chosen, Plan, unit_of
+from core.classes import ClassRules
+from core.frames import Column, FloatArray
+from core.records import Problem
+from core.roles import Roles
+from core.signals import SIGNALS
+
+UNKNOWN = "unknown"
+
+
+def examine(
+    body: bytes | str,
+    *,
+    name: str = "",
+    classes: ClassRules | None = None,
+    roles: Roles | None = None,
+    limits: Limits | None = None,
+    dictionary: Dictionary | None = None,
+) -> dict[str, Any]:
+    """The doctor's findings about one body, as JSON-ready values.
+
+    Keys: ``target``, ``components`` (``["unknown"]`` where the text cannot tell), ``engine`` (the component that serves the model,
+    else the first), ``version``, ``model``, ``role``, ``series``, ``signals`` (id to ``family``, ``families``, ``component`` and
+    ``value`` for gauges or ``count`` for counters, totals and histograms), ``missing`` (``id``, ``flag``), ``ambiguous`` (``id``,
+    ``family``, ``also``), ``dropped`` (``reason``, ``count``), ``unused`` families, ``problems``. Never raises on a body's content.
+    """
+    dictionary = dictionary or load_dictionary()
+    exposition = parse(body, limits=limits, source=name)
+    target = (roles or Roles()).target(name, {}, "doctor")
+    found = plan(exposition.series, dictionary, classes or ClassRules(), target)
+    gauges, counts, sums = found.apply(exposition.values)
+    shown = _Values(found, gauges, counts, sums)
+    signals = {id: _signal(c, shown, exposition) for id, c in sorted(found.signals.items())}
+    signals |= _derived(found, signals, dictionary, shown)
+    problems = [*exposition.problems, *found.problems(exposition.values, source=name)]
+    if not found.components:
+        problems.append(_unknown(name, exposition))
+    dropped = dict(exposition.dropped)
+    for reason, n in found.dropped.items():
+        dropped[reason] = dropped.get(reason, 0) + n
+    known, unused = _unused(found, exposition, dictionary)
+    if known:
+        dropped["known_unused"] = known
+        dropped["unmapped"] = max(dropped.get("unmapped", 0) - known, 0)
+    return {
+        "target": name,
+        "components": list(found.components) or [UNKNOWN],
+        "engine": _engine(found, dictionary),
+        "version": found.target.version,
+        "model": found.target.model,
+        "role": found.target.role,
+        "series": len(exposition.series),
+        "signals": dict(sorted(signals.items())),
+        "missing": _missing(found, signals, dictionary),
+        "ambiguous": [
+            {"id": id, "family": c.families[0], "also": list(c.also), "component": c.component}
+            for id, c in sorted(found.signals.items())
+            if c.also and c.combine == "first"
+        ],
+        "dropped": [{"reason": r, "count": n} for r, n in sorted(dropped.items()) if n],
+        "unused": unused,
+        "problems": [_problem(p) for p in problems],
+    }
+
+
+class _Values:
+    """The values of a plan's columns, for showing."""
+
+    def __init__(
+        self, found: Plan, gauges: FloatArray, counts: np.ndarray[Any, Any], sums: FloatArray
+    ) -> None:
+        self._slots = dict(zip(found.layout.columns, found.layout.slots, strict=True))
+        self._gauges, self._counts, self._sums = gauges, counts, sums
+
+    def of(self, column: Column) -> float:
+        """The gauge's value, the counter's or histogram's count, the total; NaN where there is none."""
+        g, n, s = self._slots[column]
+        if column.kind == "gauge":
+            return float(self._gauges[g][0])
+        if column.kind == "sum":
+            return float(self._sums[s][0])
+        counts = self._counts[n]
+        return math.nan if (counts < 0).any() else float(counts.sum())
+
+
+def _signal(chosen: Chosen, values: _Values, exposition: Exposition) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "family": chosen.families[0],
+        "families": list(chosen.families),
+        "component": chosen.component,
+    }
+    columns = chosen.columns
+    if not columns:  # shown, never stored: process start, and gauges that are not to be believed
+        raw = [float(v) for i in chosen.rows if math.isfinite(v := float(exposition.values[i]))]
+        out |= {"value": _percent(chosen.signal, max(raw)) if raw else None}
+    else:
+        main = [c for c in columns if c.signal == chosen.signal] or list(columns)
+        gauge = main[0].kind == "gauge"
+        numbers = [v for c in main if c.kind == main[0].kind and not math.isnan(v := values.of(c))]
+        out["value" if gauge else "count"] = _join(main[0], numbers) if numbers else None
+        forms = sorted({c.signal for c in columns if c.signal != chosen.signal})
+        if forms:
+            out["forms"] = forms
+        labels = sorted({k for c in columns for k, _ in c.labels} - {"class"})
+        if labels:
+            out["labels"] = labels
+        units = sorted({unit_of(c) for c in main})
+        out["unit"] = units[0] if len(units) == 1 else ", ".join(units)
+    if chosen.unusable:
+        out["used"] = False
+    if chosen.notes:
+        out["note"] = "; ".join(chosen.notes)
+    return out
+
+
+def _percent(signal: str, value: float) -> float:
+    return value / 100 if SIGNALS[signal].unit == "0..1" and value > 1.5 else value
+
+
+def _join(column: Column, numbers: list[float]) -> float:
+    """One number for several columns of a signal: as the signal joins ranks for gauges, added otherwise."""
+    across = SIGNALS[column.signal].across if column.kind == "gauge" else "sum"
+    if across == "max":
+        return max(numbers)
+    return sum(numbers) / len(numbers) if across == "mean" else sum(numbers)
+
+
+def _derived(
+    found: Plan, signals: Mapping[str, Any], dictionary: Dictionary, values: _Values
+) -> dict[str, dict[str, Any]]:
+    """Signals that can be computed from those found."""
+    out: dict[str, dict[str, Any]] = {}
+    for name in found.components:
+        for id, ways in dictionary.components[name].derived.items():
+            if id in signals or id in out:
+                continue
+            for way in ways:
+                if all(n in found.signals for n in way.needs):
+                    families = [found.signals[n].families[0] for n in way.needs]
+                    a, b = (_whole(found.signals[n], values) for n in way.needs)
+                    out[id] = {
+                        "family": families[0],
+                        "families": families,
+                        "component": name,
+                        "count": None if math.isnan(a - b) else a - b,
+                        "derived": way.formula,
+                    }
+                    break
+    return out
+
+
+def _whole(chosen: Chosen, values: _Values) -> float:
+    """The sum over a signal's columns that count answered requests."""
+    columns = [c for c in chosen.columns if c.label("status") in ("", "2xx", "200")]
+    found = [v for c in columns if c.kind != "sum" and not math.isnan(v := values.of(c))]
+    return sum(found) if found else math.nan
+
+
+def _missing(found: Plan, signals: Mapping[str, Any], dictionary: Dictionary) -> list[dict[str, str]]:
+    """What the components could export and do not, or cannot export at all, in plain words."""
+    out: dict[str, dict[str, str]] = {}
+    for name in found.components:
+        component = dictionary.components[name]
+        for e in dictionary.entries(name):
+            if e.signal in signals or e.signal in component.derived:
+                continue
+            row = out.setdefault(e.signal, {"id": e.signal, "component": name, "flag": ""})
+            row["flag"] = row["flag"] or e.source.flag
+        for id, ways in component.derived.items():
+            if id not in signals:
+                flag = next((w.flag for w in ways if w.flag), "")
+                out.setdefault(id, {"id": id, "component": name, "flag": flag})
+        for id, reason in component.absent.items():
+            if id not in signals:
+                out.setdefault(id, {"id": id, "component": name, "flag": "", "reason": reason})
+    for row in out.values():
+        if not row["flag"] and "reason" not in row:
+            row["flag"] = dictionary.components[row["component"]].enable
+    return [out[id] for id in sorted(out)]
+
+
+def _engine(found: Plan, dictionary: Dictionary) -> str:
+    """The component that serves the model: one that does not stand back for others; ``unknown`` without any."""
+    if not found.components:
+        return UNKNOWN
+    return min(found.components, key=lambda c: dictionary.components[c].detect.yields)
+
+
+def _unused(found: Plan, exposition: Exposition, dictionary: Dictionary) -> tuple[int, list[str]]:
+    """Number of series of families that are known and not used, and the names of families that no dictionary knows (at most 50)."""
+    components: list[Component] = [dictionary.components[c] for c in found.components]
+    prefixes = tuple(canonical_name(p) for c in components for p in c.known)
+    everywhere = ("python_", "process_", "go_", "scrape_", "promhttp_", "up", "http_")
+    known = 0
+    strange: dict[str, None] = {}
+    for i, (name, _) in enumerate(exposition.series):
+        if i in found.used:
+            continue
+        canonical = canonical_name(name)
+        if canonical.startswith(everywhere) or (prefixes and canonical.startswith(prefixes)):
+            known += 1
+        elif len(strange) < 50:
+            strange[name] = None
+    return known, list(strange)
+
+
+def _unknown(name: str, exposition: Exposition) -> Problem:
+    text = (
+        "no family of a known component; metrics of something else, or too short a piece"
+        if exposition.series
+        else "no readable sample"
+    )
+    return Problem(
+        0.0,
+        name,
+        "unknown_component",
+        "body",
+        text,
+        "check that the address is the engine's metrics endpoint",
+    )
+
+
+def _problem(p: Problem) -> dict[str, Any]:
+    out: dict[str, Any] = {"code": p.code, "subject": p.subject, "message": p.message}
+    if p.fix:
+        out["fix"] = p.fix
+    if p.count != 1:
+        out["count"] = p.count
+    return out

@@ -48,7 +48,7 @@ def counting_rules(view: View) -> dict[str, float]:
 
 
 def _is_language(unit: str, repeats: float) -> bool:
-    if has_attributes(unit):
+    if has_attributes(unit) or "0:0:0" in unit or "0-0-0" in unit:  # markup; log lines with a time
         return False
     letters = sum(c.isalpha() for c in unit)
     return (letters >= 15 and 2 * letters >= len(unit)) or (

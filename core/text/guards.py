@@ -15,7 +15,7 @@ _STAMP = re.compile(r"\d{1,2}:\d\d:\d\d|\d{4}-\d\d-\d\d")
 _REOPENED = re.compile(r"[\]}][ \t]*[\[{]")
 _ATTRIBUTE = re.compile(r"""=\s*["'][^"']*["']""")
 _WORD = re.compile(r"[0-9A-Za-z+/=_\-]*")
-_BLOB = 48
+_BLOB = 32
 _SYNTAX = frozenset("{}[]()<>\"':;,=|\\/&#%*+-0123456789")
 
 
@@ -53,7 +53,7 @@ def has_attributes(unit: str) -> bool:
 
 
 def blob_around(before: str, after: str) -> bool:
-    """Whether a stretch lies inside base64 or hex: 48 characters or more of that alphabet touch it, letters and digits."""
+    """Whether a stretch lies inside base64 or hex: 32 characters or more of that alphabet touch it, letters and digits."""
     head = _WORD.match(before[::-1])
     tail = _WORD.match(after)
     around = (head.group() if head else "") + (tail.group() if tail else "")

@@ -41,7 +41,7 @@ def run_rules(view: View) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def _ordinary(view: View, start: int, end: int, char: str) -> bool:
-    """Whether a run has an everyday reason; never where it is what the text ends with and is long."""
+    """Whether a run has an everyday reason; hardly ever where it is long and the text ends with it."""
     text = view.text
     if view.in_closed_fence(start, end):
         return True
@@ -51,20 +51,20 @@ def _ordinary(view: View, start: int, end: int, char: str) -> bool:
     if char.isdigit():
         if length in _HASH_LENGTHS and not (before[-1:].isalnum() and before[-2:].lower() != "0x"):
             return not at_end or length <= 64
-        if not at_end and before[-1:] and (before[-1] in ".," or before[-1].isdigit()):
+        if (not at_end or length <= 128) and before[-1:] and (before[-1] == "." or before[-1].isdigit()):
             return True
     if char in "fF" and length in _HASH_LENGTHS:
         return True
     if char.isalnum() and not at_end and length < 128 and (after[:1].isalnum() or _quoted(before, after)):
         return True
-    if char in "xX" and length <= 128 and not at_end:
+    if char in "xX" and length <= 128 and (not at_end or before[-1:] in tuple("-_=:\"'")):
         return True
     if (
         char in "ACGTUNacgtun"
         and len(before) >= 12
         and set(before[-12:].upper()) <= set("ACGTUN\n 0123456789")
     ):
-        return not at_end
+        return not at_end or length <= 128
     return char.isascii() and char.isalnum() and blob_around(before, after)
 
 

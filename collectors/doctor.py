@@ -76,7 +76,7 @@ def examine(
         ],
         "dropped": [{"reason": r, "count": n} for r, n in sorted(dropped.items()) if n],
         "unused": unused,
-        "problems": [_problem(p) for p in problems],
+        "problems": [problem_json(p) for p in problems],
     }
 
 
@@ -237,7 +237,7 @@ def _unknown(name: str, exposition: Exposition) -> Problem:
     )
 
 
-def _problem(p: Problem) -> dict[str, Any]:
+def problem_json(p: Problem) -> dict[str, Any]:
     out: dict[str, Any] = {"code": p.code, "subject": p.subject, "message": p.message}
     if p.fix:
         out["fix"] = p.fix

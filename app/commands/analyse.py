@@ -53,7 +53,7 @@ def backtest(
     end: Annotated[str, typer.Option(help="Until when, exclusive.")],
     ingest_lag: Annotated[
         str, typer.Option(help="How late data arrived: a detector at time t sees data up to t minus this.")
-    ] = "15s",
+    ] = "30s",
     save: Annotated[
         bool, typer.Option("--save", help="Keep the incidents, so that the screens show them.")
     ] = False,

@@ -28,7 +28,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 stderr = Console(stderr=True, highlight=False)
-stdout = Console(highlight=False)
+# A pipe has no width: a table written into a file must not be folded at 80 columns.
+stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 @dataclass

@@ -3,32 +3,55 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from app.commands.context import command, open_store, print_json, progress_bar, settings, stderr
 from core.config import Config, PrometheusSource
 from core.errors import ConfigError
+from core.incidents import iso
 from core.records import Event
 from core.times import parse_time
+
+if TYPE_CHECKING:
+    from collectors.backfill import BackfillResult
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Result as JSON on stdout.")]
 
 
-def _report(result: Any, as_json: bool) -> None:
-    """Print an import's counts: JSON on stdout, or one line a fact on stderr."""
-    facts = result.as_json()
+def _report(facts: dict[str, Any], as_json: bool) -> None:
+    """Print what an import did: JSON on stdout, or one line on stderr and one for each problem."""
     if as_json:
         print_json(facts)
         return
-    stderr.print(
-        ", ".join(
-            f"{k.replace('_', ' ')} {v:,}" if isinstance(v, int) else f"{k.replace('_', ' ')} {v}"
-            for k, v in facts.items()
-        )
+    shown = {k: v for k, v in facts.items() if isinstance(v, (int, str)) and not isinstance(v, bool)}
+    words = (
+        f"{k.replace('_', ' ')} {v:,}" if isinstance(v, int) else f"{k.replace('_', ' ')} {v}"
+        for k, v in shown.items()
     )
+    stderr.print(Text(", ".join(words)), soft_wrap=True)
+    for problem in facts.get("problems", []):
+        times = f" ({problem['count']} times)" if problem.get("count", 1) > 1 else ""
+        stderr.print(
+            Text(f"  {problem['subject']}: {problem['message']}{times}. {problem.get('fix', '')}".rstrip()),
+            soft_wrap=True,
+        )
+
+
+def _backfill_facts(result: BackfillResult) -> dict[str, Any]:
+    """A back-fill's counts as JSON-ready values; times as ISO 8601."""
+    facts = {f.name: getattr(result, f.name) for f in fields(result)}
+    for key in ("start", "end", "done", "resumed_from", "newest"):
+        facts[key] = iso(facts[key])
+    facts["seconds"] = round(result.seconds, 1)
+    facts["problems"] = [asdict(p) for p in result.problems]
+    facts["error"] = str(result.error) if result.error else None
+    facts["complete"] = result.complete
+    return facts
 
 
 def _prometheus(config: Config, url: str | None, selector: str | None) -> PrometheusSource:
@@ -77,13 +100,18 @@ def backfill(
             store,
             source,
             load_dictionary(),
-            ClassRules.from_config(config),
-            Roles.from_config(config),
+            ClassRules.from_config(config.classes),
+            Roles.from_config(config.roles),
             first,
             last,
             progress=progress,
         )
-    _report(result, as_json)
+    _report(_backfill_facts(result), as_json)
+    if result.error is not None:
+        stderr.print(
+            Text(f"stopped at {iso(result.done)}; the same command goes on from there", style="yellow")
+        )
+        raise result.error
 
 
 @command
@@ -103,12 +131,12 @@ def import_outputs(
         result = run_import(
             store,
             file,
-            ClassRules.from_config(config),
-            Roles.from_config(config),
+            ClassRules.from_config(config.classes),
+            Roles.from_config(config.roles),
             config=config,
             progress=progress,
         )
-    _report(result, as_json)
+    _report(result.as_json(), as_json)
 
 
 @command
@@ -128,12 +156,12 @@ def import_requests(
         result = run_import(
             store,
             file,
-            ClassRules.from_config(config),
-            Roles.from_config(config),
+            ClassRules.from_config(config.classes),
+            Roles.from_config(config.roles),
             config=config,
             progress=progress,
         )
-    _report(result, as_json)
+    _report(result.as_json(), as_json)
 
 
 @command

@@ -88,7 +88,7 @@ def doctor(
     from core.roles import Roles
 
     config = load_config(subject) if subject and _is_config(subject) else settings.load()
-    rules = (ClassRules.from_config(config), Roles.from_config(config))
+    rules = (ClassRules.from_config(config.classes), Roles.from_config(config.roles))
     if subject is None or _is_config(subject):
         reports = probe_config(config, *rules)
     elif re.match(r"https?://", subject):

@@ -129,6 +129,7 @@ def _target(
         elif good and good[-1][0] == at:
             batch.skipped += 1
         else:
+            _check(r)
             good.append((at, r))
     head = known.get((target_id, states.HEAD))
     split = 0 if head is None else sum(1 for at, _ in good if at <= head.t_ms)
@@ -141,6 +142,12 @@ def _target(
         after = _walk(batch, target_id, target, new, head, None)
         if after is not None:
             batch.states[target_id, states.HEAD] = after
+
+
+def _check(r: Reading) -> None:
+    sizes = (len(r.gauges), len(r.counts), len(r.sums))
+    if sizes != r.layout.size:
+        raise ValueError(f"{r.target.address}: arrays of {sizes} slots, its layout has {r.layout.size}")
 
 
 def _old(
@@ -235,7 +242,7 @@ def _rows(parts: list[NDArray[Any]]) -> NDArray[Any]:
 
 def _restarts(target: Target, done: Increments) -> Iterable[Event]:
     for i in np.flatnonzero(done.reset):
-        t0, t1, start = done.t0_ms[i] / 1000, done.t1_ms[i] / 1000, float(done.starts[i])
+        t0, t1, start = int(done.t0_ms[i]) / 1000, int(done.t1_ms[i]) / 1000, float(done.starts[i])
         why = "process start moved" if done.moved[i] else "counts fell"
         yield Event(
             # the exporter's own start where it lies in this span, else when it was noticed

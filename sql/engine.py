@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+import orjson
 from sqlalchemy import Connection, Engine, Table, bindparam, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
@@ -143,7 +145,26 @@ def upsert(
     """Insert ``rows``, all with the keys of the first; what happens to existing ones is said by ``update``."""
     if rows:
         keys = tuple(c.key for c in table.columns if c.key in rows[0])
-        bulk(connection, table, keys, [tuple(r[k] for k in keys) for r in rows], update=update)
+        bulk(connection, table, keys, [tuple(_plain(r[k]) for k in keys) for r in rows], update=update)
+
+
+def _plain(value: Any) -> Any:
+    """A numpy scalar as the Python value it is: SQLite would store an ``int64`` as bytes."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def to_json(value: Any) -> str:
+    """Compact JSON text; NaN and infinities become null, numpy values and sets what they hold."""
+    options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    return orjson.dumps(value, default=_jsonable, option=options).decode()
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} cannot be kept as JSON")
 
 
 def bulk(

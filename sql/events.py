@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import Connection, case, select
 
 from core.records import Event, Problem
-from sql.engine import upsert
+from sql.engine import to_json, upsert
 from sql.ids import digest
 from sql.schema import cursors, events, problems
 
@@ -30,9 +30,7 @@ def add(connection: Connection, new: Iterable[Event]) -> int:
             "pool": e.pool,
             "replica": e.replica,
             "source": e.source,
-            "data": orjson.dumps(
-                dict(e.data), option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
-            ).decode(),
+            "data": to_json(e.data),
         }
     have = (
         set(connection.execute(select(events.c.id).where(events.c.id.in_(list(rows)))).scalars())

@@ -93,7 +93,7 @@ def uptime(
             query = select(table.c.target_id, time).where(
                 table.c.target_id.in_(ids[first : first + 500]), time >= to_ms(start), time < to_ms(end)
             )
-            for target_id, t in connection.execute(query).tuples():
+            for target_id, t in connection.execute(query):
                 parts.setdefault(target_id, ([], []))[i].append(t)
     out: dict[int, tuple[FloatArray, BoolArray]] = {}
     for target_id, (good, bad) in sorted(parts.items()):

@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import Connection, func, insert, or_, select
 
 from core.incidents import Evidence, Incident, RuledOut
-from sql.engine import upsert
+from sql.engine import to_json, upsert
 from sql.schema import baselines, detector_state, incident_log, incidents
 
 _PLAIN = (
@@ -31,7 +31,6 @@ _PLAIN = (
     "runner_up",
 )
 _LISTS = ("classes", "pools", "replicas", "ranks")
-_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +45,14 @@ class LogEntry:
     who: str
 
 
-def _json(value: Any) -> str:
-    return orjson.dumps(value, option=_OPTIONS).decode()
-
-
 def save(connection: Connection, incident: Incident) -> None:
     """Insert or replace an incident."""
     row: dict[str, Any] = {n: getattr(incident, n) for n in _PLAIN}
     for n in _LISTS:
-        row[n] = _json(list(getattr(incident, n)))
-    row["evidence"] = _json([asdict(e) for e in incident.evidence])
-    row["ruled_out"] = _json([asdict(r) for r in incident.ruled_out])
-    row["detail"] = _json(incident.detail)
+        row[n] = to_json(list(getattr(incident, n)))
+    row["evidence"] = to_json([asdict(e) for e in incident.evidence])
+    row["ruled_out"] = to_json([asdict(r) for r in incident.ruled_out])
+    row["detail"] = to_json(incident.detail)
     upsert(connection, incidents, [row], update=tuple(k for k in row if k != "id"))
 
 
@@ -116,7 +111,7 @@ def read_log(connection: Connection, incident_id: str) -> list[LogEntry]:
     c = incident_log.c
     query = select(c.incident_id, c.seq, c.ts, c.action, c.text, c.who)
     rows = connection.execute(query.where(c.incident_id == incident_id).order_by(c.seq))
-    return [LogEntry(*row) for row in rows.tuples()]
+    return [LogEntry(*row) for row in rows]
 
 
 def save_baseline(connection: Connection, detector: str, scope: str, as_of: float, blob: bytes) -> None:

@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import Connection, select
 
 from core.records import OutputRecord
-from sql.engine import upsert
+from sql.engine import to_json, upsert
 from sql.schema import outputs
 
 _PLAIN = (
@@ -42,8 +42,8 @@ def add(connection: Connection, records: Iterable[OutputRecord]) -> int:
     for r in records:
         row = {name: getattr(r, name) for name in _PLAIN}
         row["class_"] = r.workload_class
-        row["rules"] = orjson.dumps(dict(r.rules), option=orjson.OPT_SERIALIZE_NUMPY).decode()
-        row["features"] = orjson.dumps(dict(r.features), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+        row["rules"] = to_json(r.rules)
+        row["features"] = to_json(r.features)
         rows.setdefault(r.id, row)
     ids = list(rows)
     have: set[str] = set()
@@ -71,7 +71,7 @@ def read(
         if allowed is not None:
             query = query.where(column.in_(list(allowed)))
     out = []
-    for row in connection.execute(query.order_by(c.ts, c.id)).tuples():
+    for row in connection.execute(query.order_by(c.ts, c.id)):
         plain = dict(zip(_PLAIN, row, strict=False))
         class_, rules, features = row[len(_PLAIN) :]
         out.append(

@@ -71,7 +71,7 @@ def add(connection: Connection, cells: Mapping[RequestKey, RequestCell]) -> None
     stored = select(*[requests.c[n] for n in names]).where(
         requests.c.minute.between(min(minutes), max(minutes))
     )
-    for old in connection.execute(stored).tuples():
+    for old in connection.execute(stored):
         row = rows.get(tuple(old[:10]))
         if row is None:
             continue

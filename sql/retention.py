@@ -96,7 +96,7 @@ def used_bytes(connection: Connection) -> int:
 def _pins(connection: Connection) -> list[_Pin]:
     c = incidents.c
     out = []
-    for start, end, pools in connection.execute(select(c.started_at, c.ended_at, c.pools)).tuples():
+    for start, end, pools in connection.execute(select(c.started_at, c.ended_at, c.pools)):
         last = (1 << 62) if end is None else to_ms(end)
         out.append(_Pin(to_ms(start - PIN_BEFORE_S), last, tuple(orjson.loads(pools))))
     return out

@@ -358,5 +358,5 @@ def _range(
             .where(c.series_id.in_(ids[i : i + 500]), c.resolution == resolution, c.ts >= first, c.ts < stop)
             .order_by(c.series_id, c.ts)
         )
-        out.extend(connection.execute(query).tuples())
+        out.extend(connection.execute(query))
     return out

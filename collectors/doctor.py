@@ -15,7 +15,7 @@ import numpy as np
 from collectors.dictionary import Component, Dictionary, canonical_name, load_dictionary
 from collectors.exposition import Exposition, Limits, parse
 from collectors.mapping import plan
-from collectors.plan import Chosen, Plan, unit_of
+from collectors.plan import Chosen, Plan, Silent, unit_of
 from core.classes import ClassRules
 from core.frames import Column, FloatArray
 from core.records import Problem
@@ -49,6 +49,7 @@ def examine(
     shown = _Values(found, gauges, counts, sums)
     signals = {id: _signal(c, shown, exposition) for id, c in sorted(found.signals.items())}
     signals |= _derived(found, signals, dictionary, shown)
+    signals |= {id: _silent(s) for id, s in found.silent.items() if id not in signals}
     problems = [*exposition.problems, *found.problems(exposition.values, source=name)]
     if not found.components:
         problems.append(_unknown(name, exposition))
@@ -130,6 +131,18 @@ def _signal(chosen: Chosen, values: _Values, exposition: Exposition) -> dict[str
     return out
 
 
+def _silent(silent: Silent) -> dict[str, Any]:
+    """A family that is there without the series that would mean the signal: named, without a number."""
+    inside = ", ".join(f"{k}={v}" for k, v in silent.where.items())
+    return {
+        "family": silent.family,
+        "families": [silent.family],
+        "component": silent.component,
+        "count": None,
+        "note": f"no series with {inside} so far",
+    }
+
+
 def _percent(signal: str, value: float) -> float:
     return value / 100 if SIGNALS[signal].unit == "0..1" and value > 1.5 else value
 
@@ -152,7 +165,8 @@ def _derived(
             if id in signals or id in out:
                 continue
             for way in ways:
-                if all(n in found.signals for n in way.needs):
+                have = [n for n in way.needs if n in found.signals]
+                if len(have) == len(way.needs):
                     families = [found.signals[n].families[0] for n in way.needs]
                     a, b = (_whole(found.signals[n], values) for n in way.needs)
                     out[id] = {
@@ -163,6 +177,15 @@ def _derived(
                         "derived": way.formula,
                     }
                     break
+                if have and id not in out:
+                    out[id] = {
+                        "family": found.signals[have[0]].families[0],
+                        "families": [found.signals[n].families[0] for n in have],
+                        "component": name,
+                        "count": None,
+                        "derived": way.formula,
+                        "needs": [n for n in way.needs if n not in have],
+                    }
     return out
 
 

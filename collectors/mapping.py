@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from collectors.dictionary import Component, Dictionary, Entry, Part, canonical_name
 from collectors.folding import Fold, FoldBuilder
-from collectors.plan import Chosen, Plan
+from collectors.plan import Chosen, Plan, Silent
 from core.classes import SHARED, UNCLASSIFIED, ClassRules
 from core.frames import Column, Kind, Labels, Layout, Target
 from core.signals import SIGNALS
@@ -55,6 +55,7 @@ class _Planner:
         self.dropped: dict[str, int] = {}
         self.notes: list[tuple[str, str, str]] = []
         self.used: set[int] = set()
+        self.silent: dict[str, Silent] = {}
 
     def _row(self, index: int, name: str, labels: Mapping[str, str]) -> _Row:
         fixed = self.target.labels
@@ -131,8 +132,12 @@ class _Planner:
                     continue
                 hits = [r for r in rows_here if wanted.accepts(r.full)] if wanted.where else rows_here
                 store = out
-                if not hits and rows_here and wanted.else_zero:
-                    hits, store = rows_here, rest
+                if not hits and rows_here:
+                    if wanted.else_zero:
+                        hits, store = rows_here, rest
+                    else:
+                        silent = Silent(component, wanted.family, dict(wanted.where))
+                        self.silent.setdefault(entry.signal, silent)
                 if hits:
                     parts = store.setdefault(entry, {})
                     parts.setdefault(part, []).extend(hits)
@@ -404,6 +409,7 @@ class _Planner:
             created=tuple(created),
             used=frozenset(self.used | set(process) | set(created)),
             dropped=self.dropped,
+            silent={k: v for k, v in self.silent.items() if k not in signals},
             notes=tuple(dict.fromkeys(self.notes)),
         )
 

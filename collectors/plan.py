@@ -32,6 +32,15 @@ class Chosen:
     rows: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Silent:
+    """A family that is exported while no series of it has the label values that mean the signal (no error so far, say)."""
+
+    component: str
+    family: str
+    where: Mapping[str, str | list[str]]
+
+
 @dataclass
 class Plan:
     """What :func:`collectors.mapping.plan` decided.
@@ -53,6 +62,7 @@ class Plan:
     created: tuple[int, ...]
     used: frozenset[int]
     dropped: Mapping[str, int]
+    silent: Mapping[str, Silent] = field(default_factory=dict)
     notes: tuple[tuple[str, str, str], ...] = ()
     _percent: set[int] = field(default_factory=set)
 

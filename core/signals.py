@@ -146,7 +146,12 @@ _LOAD = (
         "rank",
     ),
     _gauge("http_requests_in_flight", "requests", "HTTP requests open at the front end.", "stage"),
-    _gauge("sessions_running", "sessions", "Distinct routing keys with a running request."),
+    _gauge(
+        "sessions_running",
+        "sessions",
+        "Distinct routing keys with a running request.",
+        of="http_requests_in_flight",
+    ),
 )
 
 _KV = (

@@ -116,11 +116,12 @@ def parse_config(text: str, *, name: str = "configuration", base: Path | None = 
         key: _expand(value, (key,), problems) if key in _EXPANDED else value for key, value in data.items()
     }
     config: Config | None = None
-    if not problems:
-        try:
-            config = Config.model_validate(expanded, context={"base": base})
-        except ValidationError as error:
-            problems += from_pydantic(error, data)
+    try:
+        config = Config.model_validate(expanded, context={"base": base})
+    except ValidationError as error:
+        # Where a variable is missing, what is wrong with the empty text in its place is no news.
+        missing = {p.path for p in problems}
+        problems += [p for p in from_pydantic(error, data) if p.path not in missing]
     problems += cross_checks(data)
     if problems or config is None:
         raise ConfigErrors(name, problems)

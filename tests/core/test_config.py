@@ -234,8 +234,13 @@ sources: [{prometheus: {url: "http://p:9090", headers: {Authorization: "Bearer $
 
 
 def test_a_variable_that_is_not_set_is_an_error_and_not_an_empty_password() -> None:
-    found = problems("database: postgresql://u:${GUSTFRONT_NO_SUCH}@h/x")
+    found = problems(
+        "database: postgresql://u:${GUSTFRONT_NO_SUCH}@h/x\napp: {host: '${GUSTFRONT_NO_SUCH}', port: 0}"
+    )
     assert "GUSTFRONT_NO_SUCH is not set" in found["database"].problem
+    assert "GUSTFRONT_NO_SUCH is not set" in found["app.host"].problem
+    assert found["app.port"].value == 0
+    assert len(found) == 3
 
 
 def test_an_expanded_value_that_is_wrong_is_shown_as_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,15 @@ from detectors.capacity_shortfall import CapacityShortfall
 from detectors.contract import Detector, Need
 from detectors.degraded_generations import DegradedGenerations
 from detectors.kv_eviction_storm import KvEvictionStorm
+from detectors.slow_replica import SlowReplica
 from detectors.tail_latency_spike import TailLatencySpike
+from detectors.telemetry_fault import TelemetryFault
+from detectors.wedged import Wedged
 
 
 def detectors() -> tuple[Detector, ...]:
     """Fresh detectors with their default parameters."""
-    return (KvEvictionStorm(), CapacityShortfall(), DegradedGenerations(), TailLatencySpike())
+    return (TelemetryFault(), Wedged(), KvEvictionStorm(), SlowReplica(), CapacityShortfall(), DegradedGenerations(), TailLatencySpike())
 
 
 def wanted(items: tuple[Detector, ...]) -> tuple[tuple[Need, ...], tuple[str, ...]]:

@@ -1,0 +1,153 @@
+"""Telemetry fault: what is exported is stale, vanished, saturated or impossible. First, because every other verdict rests on it.
+
+Idea
+    Judge the data before the fleet. A fault here is for Data health and pages nobody, unless so much is missing that less than half
+    of the requests behind an objective can be seen: then the objective itself is unknown and that is a ticket.
+
+Formula
+    Per replica::
+
+        vanished     scraped within the last hour, but not for 90 s (and at least 4 scrapes)
+        dropped      a needed family was there in most of the past hour and is missing for 2 minutes, although scrapes arrive
+        saturated    more than 1 % of the first tokens of ten minutes lie beyond the last bucket edge (and at least 5)
+        impossible   prefix hits > queries, KV usage > 1.02, or observations whose sum is 0
+
+Signals
+    every family that a detector needs; up.
+
+Look-alikes
+    A rolling restart (one or two scrapes missing, then a new process), an intended scale-down, an idle replica.
+
+Source
+    incidents.md E1-E17.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.incidents import Evidence, Finding, RuledOut, Scope
+from detectors.contract import Json, Verdict
+from detectors.measures import BY_NAME, TTFT, needs
+from detectors.window import Window, nansum
+from detectors.wording import names, percent
+
+F = NDArray[np.float64]
+_WATCHED = ("running", "waiting", "kv", "hits", "queries", "finished", "generated")
+_FLAGS = {
+    "hits": "vLLM: --enable-prefix-caching; SGLang: --enable-metrics, ≥ 0.5.8",
+    "queries": "vLLM: --enable-prefix-caching; SGLang: --enable-metrics, ≥ 0.5.8",
+    "generated": "vLLM: do not use --disable-log-stats; SGLang: --enable-metrics",
+}
+
+
+class TelemetryFault:
+    """See the module's docstring."""
+
+    kind = "telemetry_fault"
+    needs = needs("running", "waiting", "kv", "hits", "queries", "finished", "generated")
+    hists = (TTFT,)
+
+    def fit(self, history: Window, as_of: float) -> Json:
+        """Nothing is learnt: presence is judged against the last hour."""
+        return {"as_of": as_of}
+
+    def evaluate(self, window: Window, baseline: Json, state: Json) -> Verdict:
+        """One finding a pool with faults."""
+        hour, short = int(3600 // window.step), int(120 // window.step)
+        scraped = ~np.isnan(window.value("span", hour))
+        quiet = _quiet(scraped)
+        gap = _interval(scraped)
+        vanished = scraped.any(axis=1) & (quiet * window.step >= 90) & (quiet >= 4 * gap)
+        faults: dict[int, list[tuple[str, str, float]]] = {}
+
+        def note(units: NDArray[np.intp], what: str, signal: str, value: F) -> None:
+            for i in units:
+                faults.setdefault(int(i), []).append((what, signal, float(value[i])))
+
+        note(np.flatnonzero(vanished), "vanished", "up", quiet * window.step)
+        arriving = scraped[:, -short:].sum(axis=1) >= 2
+        for name in _WATCHED:
+            x = ~np.isnan(window.value(name, hour))
+            before = x[:, :-short].sum(axis=1) if x.shape[1] > 2 * short else np.zeros(len(x), int)
+            had = before >= 0.5 * np.maximum(scraped[:, :-short].sum(axis=1), 1)
+            gone = arriving & had & (before > short) & ~x[:, -short:].any(axis=1)
+            note(np.flatnonzero(gone), "dropped", BY_NAME[name].signal, before.astype(float))
+        ten = int(600 // window.step)
+        over, n = np.zeros(len(window.units)), np.zeros(len(window.units))
+        for key in window.hist_keys(TTFT):
+            c = np.nan_to_num(window.counts(TTFT, key, ten)).sum(axis=1)
+            over, n = over + c[:, -1], n + c.sum(axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = np.where(n > 0, over / n, 0.0)
+        note(np.flatnonzero((share > 0.01) & (over >= 5)), "saturated", TTFT, share)
+        with np.errstate(invalid="ignore"):
+            more = nansum(window.value("hits", short)) - nansum(window.value("queries", short))
+            note(np.flatnonzero(more > 0), "impossible", "prefix_cache_hit_tokens_total", more)
+            kv = np.nan_to_num(window.value("kv", 1)[:, -1]) if window.stop else np.zeros(len(window.units))
+            note(np.flatnonzero(kv > 1.02), "impossible", "kv_cache_usage_ratio", kv)
+            zero = (nansum(window.value(f"{TTFT}:n", ten)) >= 20) & (nansum(window.value(f"{TTFT}:sum", ten)) == 0)
+            note(np.flatnonzero(zero), "impossible", TTFT, np.zeros(len(window.units)))
+        findings = [
+            self._finding(window, pool, idx, {i: faults[int(i)] for i in idx if int(i) in faults})
+            for pool, idx in window.pools.items()
+            if any(int(i) in faults for i in idx)
+        ]
+        return Verdict(findings, {})
+
+    def _finding(self, window: Window, pool: str, idx: NDArray[np.intp], faults: dict[int, list[tuple[str, str, float]]]) -> Finding:
+        units = np.asarray(sorted(faults), np.intp)
+        replicas = tuple(sorted(window.units[i].replica for i in units))
+        blind = [i for i in units if any(w in ("vanished", "impossible") or (w == "dropped" and s == TTFT) for w, s, _ in faults[i])]
+        covered = 1 - len(blind) / max(len(idx), 1)
+        judged = any(o.workload_class in window.classes_of(idx) for o in window.context.objectives)
+        kinds = sorted({w for f in faults.values() for w, _, _ in f})
+        signals = sorted({s for f in faults.values() for _, s, _ in f})
+        flags = sorted({_FLAGS[n] for n in _WATCHED if n in _FLAGS and BY_NAME[n].signal in signals})
+        longest = max((v for f in faults.values() for w, _, v in f if w == "vanished"), default=120.0)
+        return Finding(
+            kind=self.kind,
+            scope=Scope(window.classes_of(units), (pool,), replicas),
+            at=window.end,
+            onset=window.end - longest,
+            strength=float(len(units)),
+            confidence=0.9,
+            severity="ticket" if judged and covered < 0.5 else "info",
+            title=f"Telemetry of {names(replicas)} is {' and '.join(kinds)}: {names(signals)}",
+            cause=f"{len(units)} of {len(idx)} replicas of {pool} cannot be judged fully ({names(kinds)}); {percent(covered)} of them are covered.",
+            evidence=tuple(
+                Evidence(s, window.units[i].replica, None, v, None, window.end, _UNIT[w], w) for i in units for w, s, v in faults[i]
+            )[:20],
+            ruled_out=(
+                RuledOut("restart", "a new process within the gap", "none seen" if np.isinf(window.since_restart(8)[units]).all() else "restarted"),
+                RuledOut("idle", "an idle replica still answers scrapes", "scrapes are missing" if "vanished" in kinds else "scrapes arrive"),
+                RuledOut("wedged", "a wedged engine still exports", "see the list of what is missing"),
+            ),
+            detail={
+                "chain": [{"at": window.end - longest, "what": f"{w} {s}", "value": window.units[i].replica} for i in units for w, s, _ in faults[i]][:20],
+                "actions": {
+                    "now": ["Check that the process and its port are there; until then nothing is known about these replicas"] if blind else ["Nothing urgent: other signals still stand"],
+                    "tomorrow": flags or ["See Data health for the flag of each missing family"],
+                },
+                "harm": {},
+                "coverage": covered,
+            },
+        )
+
+
+_UNIT = {"vanished": "s without a scrape", "dropped": "scrapes had it before", "saturated": "share beyond the last edge", "impossible": ""}
+
+
+def _quiet(scraped: NDArray[np.bool_]) -> NDArray[np.int_]:
+    """Cells since the last scrape of each row; the whole width where there was none."""
+    width = scraped.shape[1]
+    return np.where(scraped.any(axis=1), np.argmax(scraped[:, ::-1], axis=1) if width else 0, width)
+
+
+def _interval(scraped: NDArray[np.bool_]) -> F:
+    """Usual number of cells between scrapes of each row (at least 1), from the share of cells that have one."""
+    first = np.where(scraped.any(axis=1), np.argmax(scraped, axis=1), 0)
+    last = scraped.shape[1] - 1 - _quiet(scraped)
+    count = scraped.sum(axis=1)
+    return np.maximum(1.0, (last - first) / np.maximum(count - 1, 1))

@@ -80,7 +80,7 @@ def open_store(config: Config, *, read_only: bool = False) -> Iterator[Store]:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[float, float, str], None]]:
+def progress_bar(what: str) -> Iterator[Callable[..., None]]:
     """A bar on stderr; yields ``update(done, total, message)``. Silent where stderr is no terminal."""
     columns: tuple[Any, ...] = (
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),

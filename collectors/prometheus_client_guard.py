@@ -1,7 +1,7 @@
 """The one module that knows prometheus-api-client; everybody else talks to :class:`PrometheusClient`.
 
-What the library leaves to its callers is settled here: every request has a time limit, retries are few and only for
-connections, times are explicit and UTC, label values are escaped, warnings of the server reach the caller, errors have a kind.
+What the library leaves to its callers is settled here: every request has a time limit, nothing is retried behind our
+backs, times are explicit and UTC, label values are escaped, warnings of the server reach the caller, errors have a kind.
 Raw samples are asked for as instant queries over a range selector; ``query_range`` would fill gaps for five minutes and make a
 dead target look frozen.
 """
@@ -23,7 +23,6 @@ from collectors.prometheus_http import GuardedSession, Identity
 from core.config_models import PrometheusSource, SourceConfig
 from core.errors import SourceError
 
-CONNECTION_RETRIES = 2
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
@@ -72,8 +71,8 @@ class PrometheusClient:
         self.cfg = source_settings(source)
         self.name = name or source_name(source)
         self._session = GuardedSession(self.name, self.cfg)
-        # No retry after an answer: whether a 503 is worth another try, and when, is the caller's decision.
-        retry = Retry(total=CONNECTION_RETRIES, read=False, status=0, other=0, redirect=3, backoff_factor=0.2)
+        # No retries below: whether and when something is worth another try is the caller's decision.
+        retry = Retry(total=0, read=False)
         self._connect = PrometheusConnect(
             url=self.cfg.url,
             session=self._session,

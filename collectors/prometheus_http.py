@@ -212,7 +212,11 @@ class GuardedSession(requests.Session):
 
     def _failure(self, error: Exception) -> SourceError:
         text = str(error)
-        kind, problem, fix = "refused", f"cannot be reached: {text[-200:]}", "check url and whether the server runs"
+        kind, problem, fix = (
+            "refused",
+            f"cannot be reached: {text[-200:]}",
+            "check url and whether the server runs",
+        )
         if isinstance(error, requests.exceptions.SSLError) or "SSLError" in text:
             kind, fix = "tls", "give ca_file (and cert_file, key_file), or insecure: true"
         elif isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError) or "timed out" in text:

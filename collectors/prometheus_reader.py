@@ -20,6 +20,8 @@ WANTED_SAMPLES = 120_000
 MOST_SAMPLES = 3_000_000
 LEAST_SCRAPES = 8
 """Windows hold this many scrapes even of large fleets, since labels are sent once a window."""
+TRY_LONGER = 20
+"""Windows taken without refusal after which a longer one is tried."""
 WAITS = (0.5, 2.0, 5.0)
 """Seconds between tries."""
 TOO_BIG = frozenset({"http_422", "http_413", "too_large", "timeout", "error_timeout", "error_execution"})
@@ -51,10 +53,11 @@ class Reader:
     selector: str
     every: float
     stop: threading.Event = field(default_factory=threading.Event)
-    waits: tuple[float, ...] = WAITS
+    waits: tuple[float, ...] = field(default_factory=lambda: WAITS)
     requests: int = 0
     _rate: float | None = None
     _longest: float = float("inf")
+    _taken: int = 0
     _without_up: dict[str, int] = field(default_factory=dict)
 
     def windows(self, start: float, end: float) -> Iterator[Window]:
@@ -70,8 +73,9 @@ class Reader:
             seconds = window.end - window.start
             if window.samples and seconds >= self.every:
                 self._rate = window.samples / seconds
-            if window.end - window.start >= self._longest:
-                self._longest *= 1.2  # a server that was short of memory once may not be now
+            self._taken += 1
+            if self._taken % TRY_LONGER == 0:
+                self._longest *= 1.5  # a server that was short of memory once may not be now
             yield window
             at = window.end
 
@@ -94,7 +98,7 @@ class Reader:
                 if error.kind not in TOO_BIG:
                     raise
                 if end - start > self.every:
-                    self._longest = max(self.every, (end - start) / 2)
+                    self._longest, self._taken = max(self.every, (end - start) / 2), 0
                     end = start + self._longest
                     continue
                 if error.kind in PASSING:
@@ -128,7 +132,9 @@ class Reader:
                     return answer
             except SourceError as error:
                 splits = error.kind in TOO_BIG and end - start > self.every
-                if error.kind not in PASSING or splits or again >= len(self.waits):
+                # A time-out has cost its time already: it gets one try less.
+                tries = len(self.waits) - (error.kind == "timeout")
+                if error.kind not in PASSING or splits or again >= tries:
                     raise
             if self.stop.wait(self.waits[again] if again < len(self.waits) else 0.0):
                 raise SourceError(self.client.name, "stopped", "was not asked again: stopping")

@@ -36,10 +36,11 @@ def examine(
 ) -> dict[str, Any]:
     """The doctor's findings about one body, as JSON-ready values.
 
-    Keys: ``target``, ``components`` (``["unknown"]`` where the text cannot tell), ``engine`` (the component that serves the model,
-    else the first), ``version``, ``model``, ``role``, ``series``, ``signals`` (id to ``family``, ``families``, ``component`` and
-    ``value`` for gauges or ``count`` for counters, totals and histograms), ``missing`` (``id``, ``flag``), ``ambiguous`` (``id``,
-    ``family``, ``also``), ``dropped`` (``reason``, ``count``), ``unused`` families, ``problems``. Never raises on a body's content.
+    Keys: ``target``, ``components`` (``["unknown"]`` where the text cannot tell), ``engine`` (the component that serves the
+    model, else the first), ``version``, ``model``, ``role``, ``series``, ``signals`` (id to ``family``, ``families``,
+    ``component`` and ``value`` for gauges or ``count`` for counters, totals and histograms), ``missing`` (``id``, ``flag``),
+    ``ambiguous`` (``id``, ``family``, ``also``), ``dropped`` (``reason``, ``count``), ``unused`` families, ``problems``.
+    Never raises on a body's content.
     """
     dictionary = dictionary or load_dictionary()
     exposition = parse(body, limits=limits, source=name)
@@ -227,7 +228,7 @@ def _engine(found: Plan, dictionary: Dictionary) -> str:
 
 
 def _unused(found: Plan, exposition: Exposition, dictionary: Dictionary) -> tuple[int, list[str]]:
-    """Number of series of families that are known and not used, and the names of families that no dictionary knows (at most 50)."""
+    """Number of series that are known and not used, and the names of those that no dictionary knows (at most 50)."""
     components: list[Component] = [dictionary.components[c] for c in found.components]
     prefixes = tuple(canonical_name(p) for c in components for p in c.known)
     everywhere = ("python_", "process_", "go_", "scrape_", "promhttp_", "up", "http_")
@@ -261,6 +262,7 @@ def _unknown(name: str, exposition: Exposition) -> Problem:
 
 
 def problem_json(p: Problem) -> dict[str, Any]:
+    """A problem as JSON-ready values, without what is empty."""
     out: dict[str, Any] = {"code": p.code, "subject": p.subject, "message": p.message}
     if p.fix:
         out["fix"] = p.fix

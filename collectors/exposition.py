@@ -32,6 +32,14 @@ _BOM = b"\xef\xbb\xbf"
 
 Series = tuple[str, dict[str, str]]
 
+ABSENT_SCRAPES = 4
+"""After so many scrapes without some of the known series, they are forgotten."""
+
+_TORN = frozenset(
+    {"truncated_body", "body_too_large", "html_body", "json_body", "compressed_body", "too_many_series"}
+)
+"""What says that a body does not hold all that the target exports."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -231,7 +239,7 @@ class _Reader:
             return None
         name, labels, tail = split_line(line)
         value = tail_value(tail)
-        if not self.allowed(name, labels, n):
+        if self.refused(name, labels, n):
             return None
         key = (name, frozenset(labels.items()))
         if key in self.index:
@@ -252,28 +260,24 @@ class _Reader:
         self.index[key] = len(self.index)
         return (name, labels), value
 
-    def allowed(self, name: str, labels: Mapping[str, str], n: int) -> bool:
-        """False, with a problem, for series that break a limit."""
-        if len(labels) > self.limits.max_labels:
-            self.report.drop(
-                "too_many_labels",
-                f"line {n}",
-                f"{name} has {len(labels)} labels, at most {self.limits.max_labels} are read",
-            )
-            return False
+    def refused(self, name: str, labels: Mapping[str, str], n: int) -> str:
+        """Why a series breaks a limit, reported; empty where it does not."""
         limit = self.limits.max_label_length
-        for k, v in labels.items():
-            if len(v) > limit or len(k) > limit:
-                self.report.drop(
-                    "label_too_long",
-                    f"line {n}",
-                    f"{name}: label {k[:40]} has {len(v)} characters, limit {limit}",
-                )
-                return False
-        if len(name) > limit:
-            self.report.drop("label_too_long", f"line {n}", f"a name of {len(name)} characters")
-            return False
-        return True
+        reason, text = "", ""
+        if len(labels) > self.limits.max_labels:
+            reason = "too_many_labels"
+            text = f"{name[:80]} has {len(labels)} labels, at most {self.limits.max_labels} are read"
+        elif len(name) > limit:
+            reason, text = "label_too_long", f"a name of {len(name)} characters, limit {limit}"
+        else:
+            for k, v in labels.items():
+                if len(v) > limit or len(k) > limit:
+                    reason = "label_too_long"
+                    text = f"{name[:80]}: label {k[:40]} has {len(v)} characters, limit {limit}"
+                    break
+        if reason:
+            self.report.drop(reason, f"line {n}", text)
+        return reason
 
 
 def _show(line: bytes) -> str:
@@ -399,37 +403,41 @@ def _quoted(text: str, at: int) -> tuple[int, str]:
 class PrefixCache:
     """The memory of one target's lines, for repeated scrapes.
 
-    ``series`` only grows until :meth:`forget`; a scrape's values are aligned with it, NaN for series that the scrape lacks.
+    The ``series`` of a result stay the same list while the target exports the same series; values are aligned with it, NaN where
+    a scrape lacks one. When series appear, or others have been gone for a few scrapes, the list is made anew and ``generation``
+    moves: what is gone must not linger, or a target that restarts with other buckets would seem to have both kinds.
     """
 
     def __init__(self, limits: Limits | None = None, source: str = "") -> None:
         self.limits = limits or Limits()
         self.source = source
+        self.generation = 0
         self._start()
 
     def _start(self) -> None:
         self.series: list[Series] = []
         self.types: dict[str, str] = {}
-        self.generation = 0
         self._slots: dict[bytes, int] = {}
+        self._refused: dict[bytes, str] = {}
         self._keys: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
-        self._skip: set[int] = set()
+        self._skip: frozenset[int] = frozenset()
         self._lines: list[bytes] = []
         self._line_slot: list[int] = []
         self._line_head: list[int] = []
         self._values = np.empty(0)
         self._problems: list[Problem] = []
         self._dropped: dict[str, int] = {}
-        self._stale = 0
+        self._absent = False
+        self._absent_for = 0
 
     def keep(self, used: Collection[int]) -> None:
-        """Read only these series from now on; the values of the others become NaN."""
+        """Read only these series until the list changes; the values of the others become NaN."""
         wanted = set(used)
-        self._skip = {i for i in range(len(self.series)) if i not in wanted}
+        self._skip = frozenset(i for i in range(len(self.series)) if i not in wanted)
         self._lines = []
 
     def forget(self) -> None:
-        """Drop everything remembered, as after a change of limits or to shed series that are long gone."""
+        """Drop everything remembered."""
         generation = self.generation
         self._start()
         self.generation = generation + 1
@@ -440,9 +448,23 @@ class PrefixCache:
         text = prepare(body, self.limits, report)
         lines = text.split(b"\n")
         if not report.dropped and len(lines) == len(self._lines) and self._moved(lines):
-            problems = [replace(p, ts=ts) for p in self._problems]
-            return self._result(problems, dict(self._dropped))
-        return self._resync(lines, report)
+            if self._absent:
+                self._absent_for += 1
+                if self._absent_for >= ABSENT_SCRAPES:
+                    return self._anew(lines, ts)
+            return self._result([replace(p, ts=ts) for p in self._problems], dict(self._dropped))
+        known = len(self.series)
+        found = self._resync(lines, report)
+        readable = not report.dropped.keys() & _TORN
+        grown = len(self.series) > known
+        if readable and ((grown and (self._absent or self._skip)) or self._absent_for >= ABSENT_SCRAPES):
+            return self._anew(lines, ts)
+        return found
+
+    def _anew(self, lines: list[bytes], ts: float) -> Exposition:
+        """Forget, and read the same lines again: the series are then exactly those of this body, all of them read."""
+        self.forget()
+        return self._resync(lines, _Report(self.limits, self.source, ts))
 
     def _result(self, problems: list[Problem], dropped: dict[str, int]) -> Exposition:
         return Exposition(self.series, self._values.copy(), self.types, problems, dropped, self.generation)
@@ -486,8 +508,9 @@ class PrefixCache:
                 cut = n == len(lines)  # a body that ends as it should has an empty last line
                 try:
                     head, slot = self._find(line, n, reader)
-                    if slot >= 0 and slot not in self._skip:
-                        value = self._tail(line[head:])
+                    if slot >= 0:
+                        skip = slot in self._skip
+                        value = math.nan if skip else self._tail(line[head:])
                         if slot in found:
                             name = self.series[slot][0]
                             report.drop(
@@ -498,12 +521,11 @@ class PrefixCache:
                             raise LineError("the body stops here")
                         else:
                             found[slot] = value
+                            slot = -1 if skip else slot
                             if cut:
                                 report.add(
                                     "no_final_newline", f"line {n}", "the body does not end with a newline"
                                 )
-                    else:
-                        slot = -1
                 except LineError as error:
                     code = "truncated_body" if cut else "bad_line"
                     report.drop(code, f"line {n}", f"{error}: {_show(line)}")
@@ -517,24 +539,21 @@ class PrefixCache:
         self._values = np.full(len(self.series), np.nan)
         if found:
             self._values[list(found)] = list(found.values())
+        self._absent = len(found) < len(self.series)
+        self._absent_for = self._absent_for + 1 if self._absent else 0
+        if len(self._slots) > 2 * len(self.series) + 1000:  # one series under ever new spellings
+            self._slots = {}
         self._lines, self._line_slot, self._line_head = lines, slots, heads
         self._problems, self._dropped = report.finish(), report.dropped
-        self._shed(len(found) + len(self._skip))
         return self._result(list(self._problems), dict(self._dropped))
 
-    def _shed(self, live: int) -> None:
-        """Start anew at the next scrape when most of what is remembered is gone, or prefixes pile up."""
-        if len(self.series) > 2 * live + 1000 or len(self._slots) > 2 * len(self.series) + 1000:
-            self._stale += 1
-            if self._stale >= 10:
-                self.forget()
-        else:
-            self._stale = 0
-
     def _find(self, line: bytes, n: int, reader: _Reader) -> tuple[int, int]:
-        """Where the value of a line begins and its slot; (0, -1) where the series is dropped."""
+        """Where the value of a line begins and its slot, -1 where the series is dropped."""
         end = line.rfind(b" ") + 1
         slot = self._slots.get(line[:end])
+        if slot is None and self._refused and (reason := self._refused.get(line[:end])):
+            reader.report.drop(reason, f"line {n}", "as in the scrape before")
+            return end, -1
         if slot is None:
             before = line.rfind(b" ", 0, max(end - 1, 0)) + 1  # perhaps a time stamp follows the value
             if before:
@@ -550,7 +569,7 @@ class PrefixCache:
             return tail_value(tail)
 
     def _learn(self, line: bytes, n: int, reader: _Reader) -> tuple[int, int]:
-        """Parse a line never seen: where its value begins and its slot; (0, -1) where a limit forbids it."""
+        """Parse a line never seen: where its value begins and its slot, -1 where a limit forbids it."""
         if len(line) > self.limits.max_line:
             reader.report.drop("line_too_long", f"line {n}", f"{len(line)} bytes")
             return 0, -1
@@ -560,16 +579,15 @@ class PrefixCache:
         key = (name, frozenset(labels.items()))
         slot = self._keys.get(key)
         if slot is None:
-            if not reader.allowed(name, labels, n):
-                return 0, -1
-            if len(self.series) >= self.limits.max_series:
-                reader.report.drop(
-                    "too_many_series",
-                    f"line {n}",
-                    f"more than {self.limits.max_series} series",
-                    "raise max_series or export less",
-                )
-                return 0, -1
+            reason = reader.refused(name, labels, n)
+            if not reason and len(self.series) >= self.limits.max_series:
+                reason = "too_many_series"
+                text = f"more than {self.limits.max_series} series"
+                reader.report.drop(reason, f"line {n}", text, "raise max_series or export less")
+            if reason:
+                if len(self._refused) < 2 * self.limits.max_series:
+                    self._refused[line[:end]] = reason
+                return end, -1
             slot = self._keys[key] = len(self.series)
             self.series.append((name, labels))
         self._slots[line[:end]] = slot

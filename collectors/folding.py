@@ -106,6 +106,7 @@ class CountFold:
     inner: Index
     first: Index
     last: Index
+    without: tuple[tuple[int, Index], ...] = ()
 
     def cumulative(self, values: FloatArray) -> FloatArray:
         """Counters, and buckets still cumulative over ``le``, one a slot and instant."""
@@ -117,8 +118,10 @@ class CountFold:
         if self.copies is not None:
             raw = np.fmax.reduceat(raw, self.copies, axis=0)
         holes = np.isnan(raw)
-        if holes.any():
+        if self.without or holes.any():
             bad = np.logical_or.reduceat(holes, self.blocks, axis=0)
+            for block, rows in self.without:  # another bucket layout is in force
+                bad[block] |= ~np.isnan(values[rows]).all(axis=0)
             raw[np.repeat(bad, self.lengths, axis=0)] = np.nan
         if self.starts is not None:
             raw = _nan_sum(raw if self.order is None else raw[self.order], self.starts)
@@ -168,7 +171,7 @@ class Fold:
 
 
 Row = tuple[int, float, int, bool, bool, bool]
-"""Row of the values, scale, row of the factor (-1: none), whether to divide by it, whether -1 is no value, whether blanks occur."""
+"""Row of the values, scale, row of the factor (-1: none), whether to divide, whether -1 is no value, whether blanks occur."""
 
 
 @dataclass(slots=True)
@@ -189,6 +192,7 @@ class _Histogram:
     sums: dict[Hashable, list[int]] = field(default_factory=dict)
     scale: float = 1.0
     counts: list[int] = field(default_factory=list)
+    without: dict[Hashable, Sequence[int]] = field(default_factory=dict)
     suspicious: bool = False
 
 
@@ -235,8 +239,12 @@ class FoldBuilder:
         counts: Sequence[int],
         *,
         suspicious: bool,
+        without: Sequence[int] = (),
     ) -> None:
-        """Add one label set of a histogram: the rows of each finite edge in order, then those of the total."""
+        """Add one label set of a histogram: the rows of each finite edge in order, then those of the total.
+
+        ``without``: rows of other bucket layouts; where one of them has a value, this layout is not in force.
+        """
         hist = self._hist.get(column)
         if hist is None:
             hist = self._hist[column] = _Histogram()
@@ -247,6 +255,8 @@ class FoldBuilder:
         hist.sums.setdefault(identity, []).extend(sums)
         hist.scale, hist.suspicious = scale, suspicious
         hist.counts.extend(counts)
+        if without:
+            hist.without[identity] = without
 
     def finish(self) -> tuple[Layout, Fold]:
         """The layout and its compiled folds."""
@@ -284,6 +294,7 @@ class FoldBuilder:
         inner: list[int] = []
         first: list[int] = []
         last: list[int] = []
+        without: list[tuple[int, Index]] = []
         slot = 0
         for c in layout.columns:
             if c.kind == "counter":
@@ -297,7 +308,9 @@ class FoldBuilder:
                 slot += 1
             elif c.kind == "histogram":
                 width = len(c.edges) + 1
-                for block in self._hist[c].blocks.values():
+                for identity, block in self._hist[c].blocks.items():
+                    if others := self._hist[c].without.get(identity):
+                        without.append((len(blocks), _index(others)))
                     blocks.append(len(copies))
                     lengths.append(width)
                     for k, rows in enumerate(block):
@@ -326,6 +339,7 @@ class FoldBuilder:
             _index(inner),
             _index(first),
             _index(last),
+            tuple(without),
         )
 
 

@@ -11,6 +11,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from collectors.dictionary import Component, Dictionary, Entry, Part, canonical_name
 from collectors.folding import Fold, FoldBuilder
 from collectors.plan import Chosen, Plan, Silent
@@ -34,24 +37,44 @@ class _Row:
     own: Mapping[str, str]
 
 
-def plan(series: Series, dictionary: Dictionary, classes: ClassRules, target: Target) -> Plan:
+def plan(
+    series: Series,
+    dictionary: Dictionary,
+    classes: ClassRules,
+    target: Target,
+    *,
+    present: NDArray[np.bool_] | None = None,
+) -> Plan:
     """Decide what each series of a target means.
 
     ``series``: names and labels as exposed (or as a Prometheus server returns them, target labels included). The result's arrays
     are aligned with it: value vectors given to the plan have ``len(series)`` rows.
+
+    ``present``: ``[S, T]``, which series had a sample when, for series gathered over time. Series without any are ignored, and a
+    histogram whose bucket layout changed on the way (an upgrade) becomes one column per layout.
     """
-    return _Planner(series, dictionary, classes, target).build()
+    return _Planner(series, dictionary, classes, target, present).build()
 
 
 class _Planner:
-    def __init__(self, series: Series, dictionary: Dictionary, classes: ClassRules, target: Target) -> None:
+    def __init__(
+        self,
+        series: Series,
+        dictionary: Dictionary,
+        classes: ClassRules,
+        target: Target,
+        present: NDArray[np.bool_] | None,
+    ) -> None:
+        self.present = present
         self.dictionary, self.classes, self.target = dictionary, classes, target
         self.size = len(series)
         self.rows = [self._row(i, name, labels) for i, (name, labels) in enumerate(series)]
+        there = [True] * len(series) if present is None else [bool(x) for x in present.any(axis=1)]
+        self.components = dictionary.detect([s for s, t in zip(series, there, strict=True) if t])
         self.by_name: dict[str, list[_Row]] = {}
         for row in self.rows:
-            self.by_name.setdefault(row.name, []).append(row)
-        self.components = dictionary.detect(series)
+            if there[row.index]:
+                self.by_name.setdefault(row.name, []).append(row)
         self.dropped: dict[str, int] = {}
         self.notes: list[tuple[str, str, str]] = []
         self.used: set[int] = set()
@@ -354,17 +377,43 @@ class _Planner:
                 for i in h.inf or h.count:
                     b.value(Column(f"{base}_count", labels, "counter"), identity, i, op="sum")
                 continue
-            edges = tuple(sorted(h.buckets))
             total = h.inf or h.count
             if not total:
                 self.notes.append(
                     ("no_overflow_bucket", source.family, "no +Inf bucket and no _count: overflow unknown")
                 )
-                total = h.buckets[edges[-1]]
-            column = Column(base, labels, "histogram", edges)
-            cumulative = [*(h.buckets[e] for e in edges), total]
-            suspicious = SIGNALS[base].unit == "seconds" and 0 < edges[0] <= 0.1
-            b.histogram(column, identity, cumulative, h.sum, source.scale, h.count, suspicious=suspicious)
+            for edges in self._layouts(h):
+                column = Column(base, labels, "histogram", edges)
+                cumulative = [*(h.buckets[e] for e in edges), total or h.buckets[edges[-1]]]
+                others = [i for e, rows in h.buckets.items() if e not in edges for i in rows]
+                suspicious = SIGNALS[base].unit == "seconds" and 0 < edges[0] <= 0.1
+                b.histogram(
+                    column,
+                    identity,
+                    cumulative,
+                    h.sum,
+                    source.scale,
+                    h.count,
+                    suspicious=suspicious,
+                    without=others,
+                )
+
+    def _layouts(self, h: _Hist) -> list[tuple[float, ...]]:
+        """The bucket layouts of one label set: one, unless it changed over the time that ``present`` covers."""
+        edges = tuple(sorted(h.buckets))
+        if self.present is None:
+            return [edges]
+        there = np.array([self.present[h.buckets[e]].any(axis=0) for e in edges])
+        patterns, n = np.unique(there[:, there.any(axis=0)], axis=1, return_counts=True)
+        if patterns.shape[1] == 1 and patterns.all():
+            return [edges]
+        least = min(2, there.shape[1])
+        found = [
+            tuple(e for e, on in zip(edges, pattern, strict=True) if on)
+            for pattern, times in zip(patterns.T, n, strict=True)
+            if times >= least
+        ]
+        return found or [edges]
 
     # ------------------------------------------------------------------ result
 

@@ -78,7 +78,9 @@ class PrometheusLive:
         cfg = self._client.cfg
         self.name, self.every, self.lag = self._client.name, cfg.every, cfg.lag
         # One more try for a connection that the server closed meanwhile; beyond that the next look is the next try.
-        self._reader = Reader(self._client, cfg.selector, cfg.every, stop or threading.Event(), waits=(0.2,))
+        self._reader = Reader(
+            self._client, cfg.selector, cfg.every, stop or threading.Event(), waits=(0.2,), hurry=True
+        )
         self._book = TargetBook(self.name, dictionary, classes, roles, cfg.every)
         self.cursor = cursor
         self.newest: float | None = None

@@ -47,13 +47,17 @@ JOBS_AT_ONCE = 50
 
 @dataclass
 class Reader:
-    """Windows of one source; ``requests`` counts queries. ``stop`` ends waiting early."""
+    """Windows of one source; ``requests`` counts queries. ``stop`` ends waiting early.
+
+    With ``hurry`` a time-out is raised at once, and the window is shorter when asked again.
+    """
 
     client: PrometheusClient
     selector: str
     every: float
     stop: threading.Event = field(default_factory=threading.Event)
     waits: tuple[float, ...] = field(default_factory=lambda: WAITS)
+    hurry: bool = False
     requests: int = 0
     _rate: float | None = None
     _longest: float = float("inf")
@@ -98,7 +102,10 @@ class Reader:
                 if error.kind not in TOO_BIG:
                     raise
                 if end - start > self.every:
-                    self._longest, self._taken = max(self.every, (end - start) / 2), 0
+                    slow = error.kind in ("timeout", "error_timeout")
+                    self._longest, self._taken = max(self.every, (end - start) / (4 if slow else 2)), 0
+                    if slow and self.hurry:
+                        raise
                     end = start + self._longest
                     continue
                 if error.kind in PASSING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +24,8 @@ from core.classes import ClassRules
 from core.frames import FloatArray, IntArray, Layout, Reading, Target
 from core.records import Problem
 from core.roles import Roles
+
+log = logging.getLogger(__name__)
 
 FORGET_AFTER = 1200.0
 """Seconds after which a series that is gone while its target lives leaves the plan."""
@@ -90,6 +93,7 @@ class TargetBook:
                 readings.extend(self._target(known, samples, window, problems))
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                 # One target that we cannot digest must not cost the others their data.
+                log.exception("the series of %s could not be mapped", known.target.address)
                 problems.append(
                     self._problem(
                         known,

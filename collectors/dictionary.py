@@ -281,6 +281,11 @@ class Dictionary:
         """Every source of a component in priority order, inherited ones after its own."""
         return self._entries[component]
 
+    def derived(self, component: str) -> Mapping[str, list[Derived]]:
+        """Signals of a component that are computed from others, inherited ones included."""
+        c = self.components[component]
+        return {**(self.components[c.inherits].derived if c.inherits else {}), **c.derived}
+
     @cached_property
     def _entries(self) -> Mapping[str, tuple[Entry, ...]]:
         out: dict[str, tuple[Entry, ...]] = {}

@@ -162,7 +162,7 @@ def _derived(
     """Signals that can be computed from those found."""
     out: dict[str, dict[str, Any]] = {}
     for name in found.components:
-        for id, ways in dictionary.components[name].derived.items():
+        for id, ways in dictionary.derived(name).items():
             if id in signals or id in out:
                 continue
             for way in ways:
@@ -203,11 +203,11 @@ def _missing(found: Plan, signals: Mapping[str, Any], dictionary: Dictionary) ->
     for name in found.components:
         component = dictionary.components[name]
         for e in dictionary.entries(name):
-            if e.signal in signals or e.signal in component.derived:
+            if e.signal in signals or e.signal in dictionary.derived(name):
                 continue
             row = out.setdefault(e.signal, {"id": e.signal, "component": name, "flag": ""})
             row["flag"] = row["flag"] or e.source.flag
-        for id, ways in component.derived.items():
+        for id, ways in dictionary.derived(name).items():
             if id not in signals:
                 flag = next((w.flag for w in ways if w.flag), "")
                 out.setdefault(id, {"id": id, "component": name, "flag": flag})

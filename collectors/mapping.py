@@ -69,7 +69,7 @@ class _Planner:
         self.dictionary, self.classes, self.target = dictionary, classes, target
         self.size = len(series)
         self.rows = [self._row(i, name, labels) for i, (name, labels) in enumerate(series)]
-        there = [True] * len(series) if present is None else [bool(x) for x in present.any(axis=1)]
+        there = [True] * len(series) if present is None else [bool(row.any()) for row in present]
         self.components = dictionary.detect([s for s, t in zip(series, there, strict=True) if t])
         self.by_name: dict[str, list[_Row]] = {}
         for row in self.rows:

@@ -12,13 +12,14 @@ from app.services import fleet, health, incident_load, slos
 from app.services.heat import HeatMap
 from app.services.incident_view import IncidentView
 from app.services.measures import MEASURES
+from app.services.rates import Rate
 from app.services.replica_load import load_heat
 from app.services.slos import SloDetail, SloRow
 from app.services.view import View
 from app.storage import configuration, shared_store
 from core.incidents import Incident
 
-BRIEF, LONG = 10.0, 60.0
+BRIEF, LONG, SLOW = 10.0, 60.0, 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,24 @@ def _slo_rows(url: str, view: View) -> tuple[SloRow, ...]:
     return slos.rows(shared_store(url), view, configuration())
 
 
+def _slow_key(view: View) -> View:
+    """For what hardly changes within five minutes."""
+    end = view.as_of // 300 * 300 if view.live else view.as_of
+    return replace(view, start=end - 86400, as_of=end, newest=None)
+
+
+@st.cache_data(ttl=SLOW, max_entries=64, show_spinner=False)
+def _degraded(url: str, view: View) -> dict[str, Rate]:
+    return cards_service.degraded(shared_store(url), view)
+
+
 @st.cache_data(ttl=BRIEF, max_entries=32, show_spinner=False)
 def _now(url: str, view: View) -> NowModel:
     store, config = shared_store(url), configuration()
     incidents = incident_load.in_range(store, view)
-    cards = cards_service.cards(store, view, config, _slo_rows(url, _slo_key(view)))
+    cards = cards_service.cards(
+        store, view, config, _slo_rows(url, _slo_key(view)), _degraded(url, _slow_key(view))
+    )
     return NowModel(
         coverage=fleet.coverage(store, view),
         incidents=incidents,

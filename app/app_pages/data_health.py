@@ -128,15 +128,21 @@ def body(view: View) -> None:
     marks = [chip(c.text(), "grey" if c.complete else "amber")]
     if not view.live:
         marks.append(chip(c.history(), "blue"))
-    marks.append(chip(f"{len(model.problems)} kinds of problem", "amber" if model.problems else "grey"))
+    n = len(model.problems)
+    words = (
+        "no problem of the input"
+        if n == 0
+        else (f"{n} problems of the input" if n > 1 else "1 problem of the input")
+    )
+    marks.append(chip(words, "amber" if n else "grey"))
     show(chips(marks))
-    with st.container(border=True):
+    with st.container(border=True, gap="xsmall"):
         targets(model, view)
-    with st.container(border=True):
+    with st.container(border=True, gap="xsmall"):
         signals(model)
-    with st.container(border=True):
+    with st.container(border=True, gap="xsmall"):
         problems(model)
 
 
-filters.controls(time_range=False)
+filters.controls(time_range=False, dimensions=("pool", "model"))
 live(body)

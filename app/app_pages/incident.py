@@ -8,10 +8,11 @@ import numpy as np
 import streamlit as st
 
 from app import queries
+from app.services.harm import quantile_word
 from app.services.incident_load import Loaded
-from app.services.incident_view import EvidenceChart, IncidentView, kind_title, signal_title
+from app.services.incident_view import EvidenceChart, IncidentView, kind_title, signal_title, told_actions
 from app.services.view import View
-from app.services.wording import clock, instant, listing, percent, seconds, span
+from app.services.wording import clock, compact, instant, listing, percent, promise, seconds, span
 from app.ui import charts, empty, filters, links
 from app.ui.html import Markup, bold, chip, chips, div, rows, show, table
 from app.ui.html import span as inline
@@ -60,6 +61,8 @@ def changed(v: IncidentView) -> None:
                 ]
             )
         )
+    if v.traffic:
+        show(*(div(t.text(), class_="gf-p") for t in v.traffic[:3]))
     kinds = {e.kind for e in v.changes}
     absent = [name for name in ("deploy", "restart", "scale", "flag") if name not in kinds]
     if absent:
@@ -92,7 +95,8 @@ def action(v: IncidentView) -> None:
     )
     if a.avoid:
         show(div("Avoid: ", a.avoid, class_="gf-small gf-soft"))
-    show(div("Tomorrow: ", a.tomorrow, class_="gf-small gf-soft"))
+    later = told_actions(v.incident, "tomorrow") or (a.tomorrow,)
+    show(div("Tomorrow: ", "; ".join(t.rstrip(".") for t in later[:3]), ".", class_="gf-small gf-soft"))
 
 
 def harm(v: IncidentView) -> None:
@@ -101,15 +105,24 @@ def harm(v: IncidentView) -> None:
     if v.harm:
         show(
             table(
-                ["class", "p99 now", "interval", "objective", "late since onset", "missed from"],
+                [
+                    "class",
+                    "p99 now",
+                    "in these pools",
+                    "interval",
+                    "objective",
+                    "late since onset",
+                    "missed from",
+                ],
                 [
                     (
                         h.class_,
                         inline(f"{h.label} {h.now_text()}", class_="gf-missed" if h.missed else ""),
+                        "–" if h.here is None else quantile_word(h.here),
                         interval_text(h.now),
                         "none set"
                         if h.threshold is None
-                        else f"{percent(h.objective, 1)} ≤ {seconds(h.threshold)}",
+                        else f"{promise(h.objective or 0.0)} ≤ {seconds(h.threshold)}",
                         "unknown"
                         if h.late is None
                         else (f"{h.late:,}" if h.late == h.late_high else f"{h.late:,}–{h.late_high:,}")
@@ -169,23 +182,22 @@ def chain(v: IncidentView) -> None:
 def evidence(v: IncidentView) -> None:
     """Affected replicas in red against the control group in grey, one row a measure."""
     affected, control = listing(list(v.affected), 5) or "none named", listing(list(v.control), 5) or "none"
-    red, grey = (
-        Markup(f'<span class="gf-key" style="background:{RED}"></span>'),
-        Markup(f'<span class="gf-key" style="background:{GREY}"></span>'),
-    )
+    keys = [(RED, f"affected: {affected}"), (GREY, f"control group: {control}"), (RED, "onset (dotted)")]
+    if v.incident.announced_at is not None:
+        keys.append((AMBER, "announced (dotted)"))
     show(
         div("Evidence", class_="gf-h"),
         div(
-            red,
-            f"affected: {affected}   ",
-            grey,
-            f"control group: {control}   ",
-            "announced and onset marked",
-            class_="gf-small gf-soft",
+            *(inline(Markup(f'<span class="gf-key" style="background:{c}"></span>'), t) for c, t in keys),
+            class_="gf-legend",
         ),
     )
-    for n, chart in enumerate(v.charts):
-        evidence_chart(v, chart, last=n == len(v.charts) - 1)
+    drawn = [c for c in v.charts if not c.flat]
+    for n, chart in enumerate(drawn):
+        evidence_chart(v, chart, last=n == len(drawn) - 1)
+    flat = [c.measure.title for c in v.charts if c.flat]
+    if flat:
+        show(div("Zero on every replica: ", listing(flat, 4), class_="gf-small gf-soft"))
     if not v.charts:
         empty.nothing("No replica exports the signals that argue this kind.", "Data health names the flags.")
 
@@ -216,24 +228,15 @@ def evidence_chart(v: IncidentView, chart: EvidenceChart, *, last: bool) -> None
         axis = charts.seconds_axis(values)
     elif m.log:
         good = [x for x in values if x > 0] or [1.0, 10.0]
-        axis = {
-            "type": "log",
-            "range": [float(np.log10(min(good) / 1.3)), float(np.log10(max(good) * 1.3))],
-            "gridcolor": charts.GRID,
-            "zeroline": False,
-            "fixedrange": True,
-            "nticks": 4,
-            "dtick": 1,
-            "tickformat": "~s",
-        }
+        axis = charts.log_axis(min(good) / 1.3, max(good) * 1.3, compact)
     else:
         axis = {
-            "rangemode": "tozero",
+            **({"range": [-2, 104], "tickvals": [0, 50, 100]} if scale == 100.0 else {"rangemode": "tozero"}),
             "gridcolor": charts.GRID,
             "zeroline": False,
             "fixedrange": True,
             "nticks": 4,
-            "tickformat": "~s",
+            "tickformat": "~g" if max(values, default=0) < 1000 else "~s",
         }
     title = m.title + (f", {unit}" if unit and unit not in ("requests",) else "")
     show(div(title, class_="gf-small"))
@@ -272,7 +275,7 @@ def side(loaded: Loaded, view: View) -> None:
     """Where, basis, similar ones, log."""
     v = loaded.view
     i = v.incident
-    with st.container(border=True):
+    with st.container(border=True, gap="xsmall"):
         show(
             div("Where", class_="gf-h"),
             rows(
@@ -285,7 +288,7 @@ def side(loaded: Loaded, view: View) -> None:
                 ]
             ),
         )
-    with st.container(border=True):
+    with st.container(border=True, gap="xsmall"):
         show(div("Times (UTC)", class_="gf-h"))
         times = [
             ("onset", i.started_at),
@@ -295,7 +298,7 @@ def side(loaded: Loaded, view: View) -> None:
             ("ended", i.ended_at),
         ]
         show(rows([(name, "–" if t is None else clock(t, relative_to=v.as_of)) for name, t in times]))
-    with st.container(border=True):
+    with st.container(border=True, gap="xsmall"):
         show(div("Seen before", class_="gf-h"))
         if loaded.similar:
             for s in loaded.similar:
@@ -308,7 +311,7 @@ def side(loaded: Loaded, view: View) -> None:
                 )
         else:
             show(div("No other of this kind in the 90 days before.", class_="gf-small gf-soft"))
-    with st.container(border=True):
+    with st.container(border=True, gap="xsmall"):
         show(div("Log", class_="gf-h"))
         if loaded.log:
             show(
@@ -316,7 +319,7 @@ def side(loaded: Loaded, view: View) -> None:
                     [
                         (
                             clock(e.ts, relative_to=v.as_of),
-                            " ".join(x for x in (e.action, e.text, e.who) if x),
+                            f"{e.action}: {e.text}" + (f" ({e.who})" if e.who else ""),
                         )
                         for e in reversed(loaded.log)
                     ]
@@ -324,7 +327,7 @@ def side(loaded: Loaded, view: View) -> None:
             )
         else:
             show(div("Empty.", class_="gf-small gf-soft"))
-    with st.container(border=True):
+    with st.container(border=True, gap="xsmall"):
         signals = listing([signal_title(e.signal) for e in i.evidence], 8)
         n = sum(h.n for h in v.harm)
         show(
@@ -345,7 +348,7 @@ def body(view: View) -> None:
         return
     loaded = queries.incident(view, incident_id)
     if loaded is None:
-        with st.container(border=True):
+        with st.container(border=True, gap="xsmall"):
             show(
                 div("No such incident", class_="gf-title"),
                 div(f"No incident {incident_id} was known as of {instant(view.as_of)}.", class_="gf-p"),
@@ -361,29 +364,33 @@ def body(view: View) -> None:
         )
     )
     head(v)
+    if v.incident.updated_at > view.as_of + 60:
+        updated = instant(v.incident.updated_at)
+        known = f"Replicas, cause and ruled-out are as of {updated}; numbers and charts are as of {clock(view.as_of)}."
+        show(div(known, class_="gf-small gf-soft"))
     main, right = st.columns([3.1, 1])
     with main:
-        with st.container(border=True):
+        with st.container(border=True, gap="xsmall"):
             harm(v)
         left, middle = st.columns(2)
-        with left, st.container(border=True, height="stretch"):
+        with left, st.container(border=True, height="stretch", gap="xsmall"):
             changed(v)
-        with middle, st.container(border=True, height="stretch"):
+        with middle, st.container(border=True, height="stretch", gap="xsmall"):
             action(v)
-        with st.container(border=True):
+        with st.container(border=True, gap="xsmall"):
             cause(v)
             chain(v)
-        with st.container(border=True):
+        with st.container(border=True, gap="xsmall"):
             evidence(v)
         if loaded.heat is not None and loaded.heat.rows:
-            with st.container(border=True):
+            with st.container(border=True, gap="xsmall"):
                 show(div(f"{loaded.heat.measure.title} against each replica's own normal", class_="gf-h"))
                 heat_chart(loaded.heat, key="incident-heat")
-        with st.container(border=True):
+        with st.container(border=True, gap="xsmall"):
             ruled_out(v)
     with right:
         side(loaded, view)
 
 
-filters.controls(time_range=False, dimensions=False)
+filters.controls(time_range=False, dimensions=())
 live(body)

@@ -9,7 +9,7 @@ from app.services.cards import WORST, budget_words
 from app.services.heat import WORST as WORST_REPLICAS
 from app.services.measures import HEAT_MAP, MEASURES
 from app.services.view import View
-from app.services.wording import clock, instant, percent, seconds
+from app.services.wording import clock, instant, promise, seconds
 from app.storage import configuration
 from app.ui import empty, filters
 from app.ui.html import chip, chips, div, show, span, table
@@ -36,7 +36,7 @@ def cards(model: queries.NowModel, view: View) -> None:
                 class_card(card, view, class_colour(card.class_, model.class_order))
     rest = model.cards[WORST:]
     if rest:
-        with st.container(border=True):
+        with st.container(border=True, gap="xsmall"):
             show(div("Other classes", class_="gf-h"))
             show(
                 table(
@@ -57,7 +57,7 @@ def cards(model: queries.NowModel, view: View) -> None:
                             word(c.ttft),
                             "–"
                             if c.threshold is None
-                            else f"{percent(c.objective, 1)} ≤ {seconds(c.threshold)}",
+                            else f"{promise(c.objective or 0.0)} ≤ {seconds(c.threshold)}",
                             word(c.itl),
                             word(c.e2e),
                             c.bad.as_percent(),
@@ -103,7 +103,7 @@ def body(view: View) -> None:
     for n, incident in enumerate(model.open):
         incident_line(incident, view, prominent=n == 0)
     if not model.open:
-        with st.container(border=True):
+        with st.container(border=True, gap="xsmall"):
             show(
                 div("No open incident", class_="gf-h"),
                 div(
@@ -112,7 +112,7 @@ def body(view: View) -> None:
             )
     cards(model, view)
     left, right = st.columns([1.75, 1])
-    with left, st.container(border=True):
+    with left, st.container(border=True, gap="xsmall"):
         head, choice = st.columns([1, 1.6], vertical_alignment="center")
         with head:
             show(div("Replicas against their own normal", class_="gf-h"))
@@ -127,7 +127,7 @@ def body(view: View) -> None:
                 label_visibility="collapsed",
             )
         replicas(view, measure or HEAT_MAP[0])
-    with right, st.container(border=True):
+    with right, st.container(border=True, gap="xsmall"):
         show(div("Open and recent", class_="gf-h"))
         incident_table(model.incidents, view)
         timeline(model.incidents, view, key="timeline")

@@ -6,9 +6,10 @@ import numpy as np
 import streamlit as st
 
 from app import queries
+from app.services.cards import budget_interval
 from app.services.slos import SloRow, covered_text
 from app.services.view import View
-from app.services.wording import clock, instant, percent, seconds, span, window
+from app.services.wording import between, clock, instant, percent, promise, seconds, span, window
 from app.ui import charts, empty, filters
 from app.ui.explain import (
     explain_attainment,
@@ -53,18 +54,29 @@ def number(
             st.text(explanation)
 
 
+def late_now(row: SloRow) -> bool:
+    """The whole interval of the p99 lies above the threshold."""
+    return (
+        row.p99 is not None
+        and row.p99.q.state in ("ok", "above")
+        and row.p99.q.low >= row.objective.threshold
+    )
+
+
 def head(row: SloRow) -> None:
     """Name, promise, state."""
     o = row.objective
     text, tone = STATES[row.attainment.state]
+    said = f"{o.class_}: {promise(o.target)} of requests with {o.signal} ≤ {seconds(o.threshold)} over {span(o.window)}"
+    now = [chip("over the threshold now", "red")] if late_now(row) else []
     show(
         div(
             inline(f"{o.name}", class_="gf-name", title=o.name),
-            chips([chip(f"measured at the {row.point}"), chip(text, tone)]),
+            chips([*now, chip(f"measured at the {row.point}"), chip(f"{text}, {span(o.window)}", tone)]),
             class_="gf-head",
         ),
         div(
-            f"{o.class_}: {percent(o.target, 1)} of requests with {row.config.signal} ≤ {seconds(o.threshold)} over {span(o.window)}",
+            said,
             class_="gf-p gf-soft",
         ),
     )
@@ -75,9 +87,6 @@ def numbers(row: SloRow) -> None:
     a = row.attainment
     name = row.config.name
     columns = st.columns(5)
-    late = (
-        row.p99 is not None and row.p99.q.state in ("ok", "above") and row.p99.q.low > row.objective.threshold
-    )
     number(
         columns[0],
         "p99 now",
@@ -85,7 +94,7 @@ def numbers(row: SloRow) -> None:
         interval_text(row.p99),
         key=f"p99-{name}",
         explanation=explain_p99(row),
-        missed=late,
+        missed=late_now(row),
     )
     number(
         columns[1],
@@ -97,15 +106,7 @@ def numbers(row: SloRow) -> None:
         missed=a.state == "missed",
     )
     left = row.budget_left
-    budget = (
-        "unknown"
-        if left is None
-        else (
-            percent(left[0], 0)
-            if percent(left[0], 0) == percent(left[1], 0)
-            else f"{percent(left[0], 0).removesuffix(' %')} to {percent(left[1], 0)}"
-        )
-    )
+    budget = "unknown" if left is None else budget_interval(*left)
     gone = "" if row.gone_in is None else f"gone in {span(row.gone_in)} at this pace"
     number(
         columns[2],
@@ -117,14 +118,16 @@ def numbers(row: SloRow) -> None:
         missed=left is not None and left[1] <= 0,
     )
     firing = [b for b in row.burns if b.firing]
+    burning = "no rule fires"
+    if firing:
+        r = firing[0].rule
+        burning = f"{r.severity}: {span(r.long)} and {span(r.short)} both over {r.factor:g}×"
     rate = row.burns[0].long if row.burns else (float("nan"), float("nan"))
     number(
         columns[3],
         "burn, last hour",
         "no traffic" if np.isnan(rate[0]) else pair(rate[0], rate[1]),
-        f"{firing[0].rule.severity}: {span(firing[0].rule.long)} and {span(firing[0].rule.short)} both over {firing[0].rule.factor:g}×"
-        if firing
-        else "no rule fires",
+        burning,
         key=f"burn-{name}",
         explanation=explain_burn(row),
         missed=bool(firing),
@@ -133,7 +136,7 @@ def numbers(row: SloRow) -> None:
         columns[4],
         "coverage",
         percent(a.coverage, 1),
-        covered_text(row)[0],
+        covered_text(row),
         key=f"cov-{name}",
         explanation=explain_coverage(row),
     )
@@ -210,7 +213,7 @@ def layouts(row: SloRow) -> None:
     for x in row.layouts:
         q = x.now.q
         inside = (
-            f"{seconds(q.low)}–{'∞' if np.isinf(q.high) else seconds(q.high)}" if q.state == "ok" else "–"
+            between(seconds(q.low), "∞" if np.isinf(q.high) else seconds(q.high)) if q.state == "ok" else "–"
         )
         body.append(
             (
@@ -239,7 +242,7 @@ def body(view: View) -> None:
     marks = [chip(f"as of {instant(view.as_of)}", "grey" if view.live else "blue")]
     show(chips(marks))
     if not rows:
-        with st.container(border=True):
+        with st.container(border=True, gap="xsmall"):
             show(
                 div("No objective configured", class_="gf-title"),
                 div(
@@ -248,13 +251,14 @@ def body(view: View) -> None:
                 ),
             )
             st.code(
-                "slos:\n  - {name: chat-ttft, class: chat, signal: ttft_seconds, threshold: 1s, objective_percent: 99, window: 28d}",
+                "slos:\n  - {name: chat-ttft, class: chat, signal: ttft_seconds, threshold: 1s,"
+                " objective_percent: 99, window: 28d}",
                 language="yaml",
             )
         return
     order = list(dict.fromkeys(r.objective.class_ for r in rows))
     for row in rows:
-        with st.container(border=True):
+        with st.container(border=True, gap="xsmall"):
             head(row)
             numbers(row)
             curves(row, view, class_colour(row.objective.class_, order))

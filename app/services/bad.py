@@ -48,12 +48,12 @@ def gateway_bad(store: Store, start: float, end: float, view: View) -> dict[str,
 
 
 def engine_bad(store: Store, start: float, end: float, view: View) -> dict[str, BadCounts]:
-    """Counts per class from engine counters in [start, end), for classes whose engines export aborts or errors."""
+    """Counts per class from engine counters in [start, end), for classes that export aborts (errors alone would hide them)."""
     finished = _increase(store, "request_success_total", start, end, view)
     aborted = _increase(store, "aborted_total", start, end, view)
     errors = _increase(store, "errors_total", start, end, view)
     out: dict[str, BadCounts] = {}
-    for class_ in aborted.keys() | errors.keys():
+    for class_ in aborted:
         a, e = aborted.get(class_, 0), errors.get(class_, 0)
         out[class_] = BadCounts(finished.get(class_, 0) + a + e, a, e, "engine")
     return out

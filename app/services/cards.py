@@ -12,16 +12,17 @@ from app.services import latency
 from app.services.bad import BadCounts, bad_rate, degraded_rates, engine_bad, gateway_bad
 from app.services.harm import within
 from app.services.latency import Hists, Series, Windowed
-from app.services.rates import MISSING, Rate
+from app.services.rates import MISSING, Rate, exact_interval
 from app.services.slos import SloRow
 from app.services.view import View
-from app.services.wording import percent, span
+from app.services.wording import between, percent, span
 from core.config import Config, SloConfig
 from core.frames import IntArray
 from sql.store import Store
 
 Status = Literal["missed", "met", "undetermined", "none", "no_traffic", "too_few", "not_exported"]
 SIGNALS = ("ttft_seconds", "inter_token_latency_seconds", "request_latency_seconds")
+STATUS_MINUTES = 5.0
 BAD_MINUTES = 15.0
 DEGRADED_SECONDS = 86400.0
 WORST = 6
@@ -40,7 +41,8 @@ _ORDER: Mapping[Status, int] = {
 class ClassCard:
     """One workload class now. None as a quantile means that no engine of the class exports it.
 
-    ``late_share`` = (least, most, n) share of requests over the objective in the window of ``ttft``; ``harm`` orders the cards.
+    ``late`` = (least, most, n): requests over the objective in the window of its quantile, five minutes at least. ``harm``
+    orders the cards.
     """
 
     class_: str
@@ -52,7 +54,7 @@ class ClassCard:
     threshold: float | None
     objective: float | None
     slo_name: str
-    late_share: tuple[float, float, int] | None
+    late: tuple[int, int, int] | None
     bad: Rate
     bad_minutes: float
     degraded: Rate
@@ -71,13 +73,20 @@ def budget_words(row: SloRow) -> str:
     if row.budget_left is None:
         return "unknown"
     low, high = row.budget_left
-    a, b = percent(low, 0), percent(high, 0)
-    text = a if a == b else f"{a.removesuffix(' %')}–{b}"
+    text = budget_interval(low, high)
     if high <= 0:
         return f"none ({text})" if low < 0 else "none"
     if row.gone_in is not None and row.gone_in < 7 * 86400:
         return f"{text} · gone in {span(row.gone_in)} at this pace"
     return text
+
+
+def budget_interval(low: float, high: float) -> str:
+    """``35–52 %``; with a word between where a minus sign would read like a dash."""
+    a, b = percent(low, 0), percent(high, 0)
+    if a == b:
+        return a
+    return between(a, b) if low >= 0 else f"{a} to {b}"
 
 
 def objective_for(class_: str, slos: Sequence[SloConfig]) -> SloConfig | None:
@@ -86,8 +95,14 @@ def objective_for(class_: str, slos: Sequence[SloConfig]) -> SloConfig | None:
     return next((s for s in mine if s.signal == "ttft_seconds"), mine[0] if mine else None)
 
 
-def cards(store: Store, view: View, config: Config, slo_rows: Sequence[SloRow]) -> tuple[ClassCard, ...]:
-    """All classes of the view, worst first."""
+def cards(
+    store: Store,
+    view: View,
+    config: Config,
+    slo_rows: Sequence[SloRow],
+    degraded: Mapping[str, Rate],
+) -> tuple[ClassCard, ...]:
+    """All classes of the view, worst first. ``degraded`` comes from :func:`degraded` (it is read less often)."""
     end = latency.last_minute(view)
     now_start = end - latency.LOOK_BACK
     step = view.step
@@ -97,7 +112,6 @@ def cards(store: Store, view: View, config: Config, slo_rows: Sequence[SloRow]) 
     ranged = latency.load(store, "ttft_seconds", view, grid_start, min(grid_end, end), step)
     gateway = gateway_bad(store, end - BAD_MINUTES * 60, end, view)
     engine = engine_bad(store, end - BAD_MINUTES * 60, end, view)
-    degraded = degraded_rates(store, view.as_of - DEGRADED_SECONDS, view.as_of, view)
     names = {c for s in recent.values() for c in s} | set(ranged) | set(gateway)
     names |= {c for c in config.class_names if not view.pool and not view.model and view.has(class_=c)}
     by_name = {r.config.name: r for r in slo_rows}
@@ -120,6 +134,11 @@ def cards(store: Store, view: View, config: Config, slo_rows: Sequence[SloRow]) 
     return tuple(sorted(out, key=lambda c: (-c.harm, c.class_)))
 
 
+def degraded(store: Store, view: View) -> dict[str, Rate]:
+    """Degraded generations per class over the last day."""
+    return degraded_rates(store, view.as_of - DEGRADED_SECONDS, view.as_of, view)
+
+
 def one_card(
     class_: str,
     recent: Mapping[str, Mapping[tuple[float, ...], IntArray] | None],
@@ -140,10 +159,15 @@ def one_card(
     threshold = slo.threshold if slo is not None else None
     objective = slo.objective_percent / 100 if slo is not None else None
     hists, quantile = recent.get(signal), now.get(signal)
-    late: tuple[float, float, int] | None = None
+    late: tuple[int, int, int] | None = None
     if hists and quantile is not None and threshold is not None:
-        low, high, n = within(hists, threshold).share(max(1, round(quantile.minutes)))
-        late = (1 - high, 1 - low, n) if n else None
+        w = within(hists, threshold)
+        steps = round(max(STATUS_MINUTES, quantile.minutes))
+        late = (
+            int((w.n - w.high)[-steps:].sum()),
+            int((w.n - w.low)[-steps:].sum()),
+            int(w.n[-steps:].sum()),
+        )
     status = status_of(quantile, late, objective)
     return ClassCard(
         class_=class_,
@@ -155,7 +179,7 @@ def one_card(
         threshold=threshold,
         objective=objective,
         slo_name=slo.name if slo is not None else "",
-        late_share=late,
+        late=late,
         bad=bad_rate(gateway, engine),
         bad_minutes=BAD_MINUTES,
         degraded=degraded,
@@ -164,28 +188,29 @@ def one_card(
     )
 
 
-def status_of(q: Windowed | None, late: tuple[float, float, int] | None, objective: float | None) -> Status:
-    """Missed or met where the bounds agree; undetermined where the threshold lies inside a bucket and they do not."""
+def status_of(q: Windowed | None, late: tuple[int, int, int] | None, objective: float | None) -> Status:
+    """Missed where even the lower 95 % bound of the late share is over what is allowed, met where the count is within it.
+
+    Between the two (a threshold inside a bucket, or so few requests that chance could do it) it is undetermined.
+    """
     if q is None:
         return "not_exported"
     if q.q.state == "no_traffic":
         return "no_traffic"
     if objective is None:
         return "none"
-    if q.q.state == "too_few" or late is None:
+    if q.q.state == "too_few" or late is None or late[2] == 0:
         return "too_few"
+    least, most, n = late
     allowed = 1 - objective
-    if late[0] > allowed + 1e-12:
+    if exact_interval(least, n)[0] > allowed:
         return "missed"
-    if late[1] <= allowed + 1e-12:
-        return "met"
-    return "undetermined"
+    return "met" if most <= allowed * n + 1e-9 else "undetermined"
 
 
-def harm_of(status: Status, late: tuple[float, float, int] | None, objective: float | None) -> float:
-    """Late requests in the window in multiples of what the objective allows; the order of statuses first."""
+def harm_of(status: Status, late: tuple[int, int, int] | None, objective: float | None) -> float:
+    """The order of statuses first, then late requests in multiples of what the objective allows."""
     base = 10.0 * (6 - _ORDER[status])
-    if late is None or objective is None:
+    if late is None or objective is None or late[2] == 0:
         return base
-    excess = min(9.0, late[0] / max(1 - objective, 1e-9) / 12)
-    return base + excess
+    return base + min(9.0, late[0] / late[2] / max(1 - objective, 1e-9) / 12)

@@ -57,6 +57,7 @@ def within(hists: Mapping[tuple[float, ...], IntArray], threshold: float) -> Wit
 class ClassHarm:
     """One class during an incident.
 
+    ``now`` is the class's p99 wherever it is served, ``here`` that of the incident's pools alone.
     ``late`` requests over the threshold since the incident began (at least; ``late_high`` at most) of ``n``; ``trend`` =
     (share late before, significant change, share late now) over the last five minutes against the ten before.
     """
@@ -64,6 +65,7 @@ class ClassHarm:
     class_: str
     signal: str
     now: Windowed | None
+    here: Windowed | None
     threshold: float | None
     objective: float | None
     late: int | None

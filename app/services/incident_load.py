@@ -12,7 +12,7 @@ from app.services import fleet, latency
 from app.services.cards import objective_for
 from app.services.harm import ClassHarm, Within, missed_since, trend, within
 from app.services.heat import HeatMap
-from app.services.incident_view import IncidentView, as_seen, build
+from app.services.incident_view import IncidentView, TrafficChange, as_seen, build
 from app.services.measures import measures_for
 from app.services.replica_load import load_curves, load_heat
 from app.services.replicas import Curve
@@ -122,6 +122,7 @@ def view_of(
         pool_replicas=pool_replicas,
         start=start,
         end=end,
+        traffic=traffic_changes(store, incident, onset, end) if with_charts else (),
         tenants=tenant_shares(store, incident, config, onset, end) if with_charts else (),
     )
     return built, heat
@@ -152,30 +153,32 @@ def class_harm(
     end = float(np.floor(view.as_of / 60) * 60)
     if view.live and incident.ended_at is None:
         end = float(np.ceil(view.as_of / 60) * 60)
-    matrix = store.rollup_matrix(
-        signal, begin, end, step=60, classes=[class_], pools=list(incident.pools) or None
-    )
-    hists = latency.on_grid(matrix, begin, end, 60.0).get(class_, {})
+    matrix = store.rollup_matrix(signal, begin, end, step=60, classes=[class_])
+    everywhere = latency.on_grid(matrix, begin, end, 60.0).get(class_, {})
+    mine = {k: v for k, v in matrix.items() if not incident.pools or k[1] in incident.pools}
+    hists = latency.on_grid(mine, begin, end, 60.0).get(class_, {})
     if not hists:
-        return ClassHarm(
-            class_, signal, None, slo.threshold if slo else None, None, None, None, 0, False, None, None
-        )
+        threshold = slo.threshold if slo else None
+        return ClassHarm(class_, signal, None, None, threshold, None, None, None, 0, False, None, None)
     t = latency.step_ends(begin, 60.0, latency.grid_size(begin, end, 60.0))
-    now = latency.current(hists, 0.99)
+    now, here = latency.current(everywhere, 0.99), latency.current(hists, 0.99)
     series = latency.series_of(hists, 0.99, begin, 60.0, draw_from=start)
     if slo is None:
-        return ClassHarm(class_, signal, now, None, None, None, None, now.q.n, False, None, None, series)
+        return ClassHarm(
+            class_, signal, now, here, None, None, None, None, here.q.n, False, None, None, series
+        )
     w = within(hists, slo.threshold)
     since = t > onset
     late_least = int((w.n - w.high)[since].sum())
     late_most = int((w.n - w.low)[since].sum())
     objective = slo.objective_percent / 100
-    low, high, n = w.share(max(1, round(now.minutes)))
+    _, high, n = within(everywhere, slo.threshold).share(max(1, round(now.minutes)))
     missed = incident.ended_at is None and n > 0 and high < objective
     return ClassHarm(
         class_=class_,
         signal=signal,
         now=now,
+        here=here,
         threshold=slo.threshold,
         objective=objective,
         late=late_least,
@@ -186,6 +189,31 @@ def class_harm(
         trend=trend(Within(w.low, w.high, w.n)) if incident.ended_at is None else None,
         series=series,
     )
+
+
+def traffic_changes(store: Store, incident: Incident, onset: float, end: float) -> list[TrafficChange]:
+    """Traffic per class, the hour before the onset against the last ten minutes: at the gateway where there is a log."""
+    start = float(np.floor((onset - 3600) / 60) * 60)
+    per_class: dict[str, dict[int, int]] = {}
+    what = "requests"
+    for key, cell in store.request_cells(start, end, classes=list(incident.classes) or None):
+        minutes = per_class.setdefault(key.class_, {})
+        minutes[key.minute] = minutes.get(key.minute, 0) + cell.n
+    if not per_class:
+        what = "first tokens"
+        matrix = store.rollup_matrix("ttft_seconds", start, end, step=60, pools=list(incident.pools) or None)
+        for (class_, *_), (ts, counts, _) in matrix.items():
+            if not incident.classes or class_ in incident.classes:
+                minutes = per_class.setdefault(class_, {})
+                for t, n in zip(ts.tolist(), counts.clip(min=0).sum(axis=1).tolist(), strict=True):
+                    minutes[t] = minutes.get(t, 0) + n
+    out = []
+    for class_, minutes in sorted(per_class.items()):
+        before = [n for t, n in minutes.items() if t < onset]
+        now = sum(n for t, n in minutes.items() if end - 600 <= t < end)
+        if before:
+            out.append(TrafficChange(class_, sum(before) / len(before), now / 10, what))
+    return out
 
 
 def events_before(store: Store, incident: Incident, *, start: float, end: float) -> list[Event]:

@@ -12,7 +12,7 @@ from app.services.harm import ClassHarm
 from app.services.heat import HeatMap
 from app.services.measures import MEASURES, Measure
 from app.services.replicas import Curve
-from app.services.wording import clock, listing, quantity, span
+from app.services.wording import clock, compact, listing, quantity, span
 from core.incidents import Evidence, Incident, State
 from core.kinds import KINDS
 from core.records import Event
@@ -43,12 +43,35 @@ class ChainLink:
 
 
 @dataclass(frozen=True, slots=True)
+class TrafficChange:
+    """Requests per minute of a class: the hour before the onset, and the ten minutes up to now.
+
+    ``what`` says what was counted: attempts at the gateway, or (where there is no log) first tokens in the incident's pools,
+    which an overloaded engine gives late.
+    """
+
+    class_: str
+    before: float
+    now: float
+    what: str
+
+    def text(self) -> str:
+        """``coding-agent: 31 → 52 requests a minute (+68 %)``."""
+        change = f" ({(self.now / self.before - 1) * 100:+.0f}\u00a0%)" if self.before > 0 else ""
+        return f"{self.class_}: {compact(self.before)} → {compact(self.now)} {self.what} a minute{change}"
+
+
+@dataclass(frozen=True, slots=True)
 class EvidenceChart:
-    """One measure: affected replicas against the control group."""
+    """One measure: affected replicas against the control group. ``flat``: zero everywhere, nothing to draw."""
 
     measure: Measure
     affected: tuple[Curve, ...]
     control: tuple[Curve, ...]
+
+    @property
+    def flat(self) -> bool:
+        return all(bool(np.all(np.nan_to_num(c.value) == 0)) for c in (*self.affected, *self.control))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +93,7 @@ class IncidentView:
     charts: tuple[EvidenceChart, ...]
     start: float
     end: float
+    traffic: tuple[TrafficChange, ...] = ()
     tenants: tuple[tuple[str, float], ...] = ()
     """(tenant, share of the late requests), largest first; empty where tenants are not known."""
 
@@ -192,25 +216,44 @@ def signal_title(signal: str) -> str:
 def chain(
     incident: Incident, harm: Sequence[ClassHarm], events: Sequence[Event], as_of: float
 ) -> tuple[ChainLink, ...]:
-    """The story in order of time: changes, evidence, the warning, the objective; at most six steps."""
-    links: list[ChainLink] = []
-    for event in events[-2:]:
-        if event.ts <= as_of:
-            links.append(ChainLink(event.ts, event.kind, event.text or event.replica or event.pool))
-    for e in incident.evidence:
+    """The story in order of time: changes, evidence, the warning, the objective; at most eight steps."""
+    told = told_chain(incident, as_of)
+    links: list[ChainLink] = list(told)
+    links += [ChainLink(e.ts, e.kind, e.text or e.replica or e.pool) for e in events[-2:] if e.ts <= as_of]
+    for e in () if told else incident.evidence:
         detail = evidence_text(e)
         links.append(ChainLink(e.at, signal_title(e.signal), f"{detail} · {e.scope}" if e.scope else detail))
-    for h in harm:
-        if h.missed_since is not None:
-            links.append(ChainLink(h.missed_since, f"{h.class_} misses its objective", f"now {h.now_text()}"))
+    links += [
+        ChainLink(h.missed_since, f"{h.class_} misses its objective", f"now {h.now_text()}")
+        for h in harm
+        if h.missed_since is not None
+    ]
     timed = sorted((x for x in links if x.at is not None), key=lambda x: x.at or 0.0)
     untimed = [x for x in links if x.at is None]
-    return tuple((timed + untimed)[:6])
+    return tuple((timed + untimed)[:8])
+
+
+def told_chain(incident: Incident, as_of: float) -> list[ChainLink]:
+    """The steps that the detector itself recorded: ``detail["chain"] = [{at, what, value}]``."""
+    steps = incident.detail.get("chain")
+    out: list[ChainLink] = []
+    for step in steps if isinstance(steps, list) else ():
+        at = step.get("at") if isinstance(step, dict) else None
+        if isinstance(at, (int, float)) and at <= as_of:
+            out.append(ChainLink(float(at), str(step.get("what", "")), str(step.get("value", ""))))
+    return out
+
+
+def told_actions(incident: Incident, when: str) -> tuple[str, ...]:
+    """What the detector advises: ``detail["actions"] = {"now": [...], "tomorrow": [...]}``."""
+    actions = incident.detail.get("actions")
+    steps = actions.get(when) if isinstance(actions, dict) else None
+    return tuple(str(s) for s in steps) if isinstance(steps, list) else ()
 
 
 def charts(incident: Incident, curves: dict[str, list[Curve]]) -> tuple[EvidenceChart, ...]:
     """Affected against control, for each measure that the replicas export."""
-    out = []
+    out: list[EvidenceChart] = []
     for measure_id, rows in curves.items():
         mine = tuple(c for c in rows if c.replica in incident.replicas)
         rest = tuple(c for c in rows if c.replica not in incident.replicas)
@@ -231,6 +274,7 @@ def build(
     start: float,
     end: float,
     tenants: Sequence[tuple[str, float]] = (),
+    traffic: Sequence[TrafficChange] = (),
 ) -> IncidentView:
     """The view of an incident (already :func:`as_seen`) from its parts."""
     affected = incident.replicas
@@ -254,6 +298,7 @@ def build(
         start=start,
         end=end,
         tenants=tuple(tenants),
+        traffic=tuple(traffic),
     )
 
 

@@ -125,6 +125,6 @@ def tail_of(hists: Hists, minutes: float) -> list[tuple[tuple[float, ...], IntAr
 def load(
     store: Store, signal: str, view: View, start: float, end: float, step: float
 ) -> dict[str, dict[tuple[float, ...], IntArray]]:
-    """Histograms per class and layout of ``signal`` in [start, end) on steps of ``step`` seconds; ``start`` is a multiple of it."""
+    """Histograms per class and layout of ``signal`` on steps of ``step`` seconds; ``start`` is a multiple."""
     matrix = store.rollup_matrix(signal, start, end, step=int(step))
     return on_grid(matrix, start, end, step, view=view)

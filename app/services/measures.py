@@ -15,8 +15,8 @@ class Measure:
     """``how``: ``gauge`` mean value; ``rate`` events of ``top`` a second; ``ratio`` increments of ``top`` over those of
     ``bottom``; ``mean`` sum over count of a histogram; ``p99`` of a histogram.
 
-    ``top`` and ``bottom`` are alternatives in order of preference (the first that the target has is used). ``worse`` is +1
-    where more is worse, −1 where less is worse, 0 where neither is. ``full_scale`` is the deviation from a replica's own
+    ``minus`` is taken off ``top``. ``top`` and ``bottom`` are alternatives, the first that the target has is used. ``worse`` is
+    +1 where more is worse, −1 where less is worse, 0 where neither is. ``full_scale`` is the deviation from a replica's own
     normal at which the heat map is darkest: a difference for ratios, a factor for the others.
     """
 
@@ -26,6 +26,7 @@ class Measure:
     how: How
     top: tuple[str, ...]
     bottom: tuple[str, ...] = ()
+    minus: tuple[str, ...] = ()
     worse: int = 1
     log: bool = False
     full_scale: float = 10.0
@@ -61,6 +62,17 @@ _TABLE = (
         "tokens",
         "mean",
         ("request_prefill_computed_tokens",),
+        log=True,
+        full_scale=20.0,
+    ),
+    Measure(
+        "recomputed_per_request",
+        "Prompt tokens not found in the cache, per request",
+        "tokens",
+        "ratio",
+        ("prefix_cache_queries_tokens_total",),
+        ("ttft_seconds", "request_success_total"),
+        minus=("prefix_cache_hit_tokens_total",),
         log=True,
         full_scale=20.0,
     ),
@@ -135,12 +147,12 @@ HEAT_MAP = ("ttft_p99", "kv_usage", "hit_rate", "waiting")
 
 BY_KIND: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "kv_eviction_storm": ("hit_rate", "computed_per_request", "preemptions_per_request", "ttft_p99"),
+        "kv_eviction_storm": ("hit_rate", "recomputed_per_request", "preemptions_per_request", "ttft_p99"),
         "wedged": ("waiting", "running", "generation_rate", "ttft_p99"),
         "tail_latency_spike": ("ttft_p99", "waiting", "kv_usage", "finished_rate"),
         "degraded_generations": ("accept_rate", "kv_usage", "running", "ttft_p99"),
         "capacity_shortfall": ("waiting", "running", "kv_usage", "ttft_p99"),
-        "prefix_cache_loss": ("hit_rate", "kv_usage", "computed_per_request", "ttft_p99"),
+        "prefix_cache_loss": ("hit_rate", "kv_usage", "recomputed_per_request", "ttft_p99"),
         "slow_replica": ("generation_rate", "running", "sm_clock", "itl_p99"),
         "spec_decode_collapse": ("accept_rate", "generation_rate", "running", "itl_p99"),
     }
@@ -151,6 +163,7 @@ _BY_SIGNAL = {
     "prefix_cache_hit_rate": "hit_rate",
     "prefix_cache_hits": "hit_rate",
     "prefix_cache_hit_tokens_total": "hit_rate",
+    "prefix_cache_queries_tokens_total": "recomputed_per_request",
     "ttft_seconds": "ttft_p99",
     "inter_token_latency_seconds": "itl_p99",
     "request_latency_seconds": "e2e_p99",

@@ -27,7 +27,10 @@ def exact_interval(k: int, n: int, level: float = 0.95) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """``k`` of ``n`` with an exact 95 % interval; ``source`` says where it was measured. Without state ``ok`` no number is shown."""
+    """``k`` of ``n`` with an exact 95 % interval; ``source`` says where it was measured.
+
+    Without state ``ok`` no number is shown.
+    """
 
     state: State
     k: int = 0

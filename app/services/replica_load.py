@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,8 @@ from sql.store import Store
 MAX_FRAMES = 9000
 """Frames that may be unpacked for one picture; beyond that the five-minute roll-ups are read."""
 SCRAPE = 15.0
+LEAD = 900.0
+"""Percentiles look back a quarter of an hour: the first points of a picture need it."""
 NORMAL_SECONDS = 6 * 3600.0
 UNIT_STEP = 300.0
 
@@ -44,9 +47,14 @@ def load_curves(
     ]
     if not rows:
         return {m.id: [] for m in measures}
-    if len(rows) * (end - start) / SCRAPE <= MAX_FRAMES:
-        frames = store.frames(start + 1e-3, end + 1e-3, target_ids=[r.id for r in rows])
-        return curves(frames, fleet.places(rows), measures, start, end, step, class_=class_)
+    lead = math.ceil(LEAD / step) if any(m.how == "p99" for m in measures) else 0
+    begin = start - lead * step
+    if len(rows) * (end - begin) / SCRAPE <= MAX_FRAMES:
+        frames = store.frames(begin + 1e-3, end + 1e-3, target_ids=[r.id for r in rows])
+        found = curves(frames, fleet.places(rows), measures, begin, end, step, class_=class_)
+        return {
+            m: [Curve(c.replica, c.pool, c.t[lead:], c.value[lead:]) for c in cs] for m, cs in found.items()
+        }
     wanted = sorted({r.target.pool for r in rows})
     return {m.id: rollup_curves(store, m, start, end, max(step, UNIT_STEP), wanted, class_) for m in measures}
 
@@ -66,7 +74,9 @@ def rollup_curves(
     size = max(1, int(np.ceil((end - begin) / step - 1e-9)))
     t = step_ends(begin, step, size)
     top = _parts(store, measure.top, measure, begin, end, step, size, pools, class_)
+    minus: dict[tuple[str, str], _Part] = {}
     if measure.how == "ratio":
+        minus = _parts(store, measure.minus, measure, begin, end, step, size, pools, class_)
         bottom = _parts(store, measure.bottom, measure, begin, end, step, size, pools, class_)
     else:
         bottom = {}
@@ -85,7 +95,8 @@ def rollup_curves(
                     value = np.where(part.seen, part.n / step, np.nan)
                 else:
                     below = bottom[place].n if place in bottom else np.zeros(size)
-                    value = np.where(below > 0, part.n / below, np.nan)
+                    above = part.n - (minus[place].n if place in minus else 0.0)
+                    value = np.where(below > 0, above / below, np.nan)
         out.append(Curve(place[1], place[0], t, value))
     return out
 

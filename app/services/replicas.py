@@ -103,6 +103,8 @@ class _Accumulator:
             bottom = _columns(one.layout, measure.bottom, class_)
             for _, n, _ in top:
                 self._add(self.top, _increments(one.counts[:, n]), bins, keep)
+            for _, n, _ in _columns(one.layout, measure.minus, class_):
+                self._add(self.top, -_increments(one.counts[:, n]), bins, keep)
             for _, n, _ in bottom:
                 self._add(self.bottom, _increments(one.counts[:, n]), bins, keep)
         elif measure.how == "mean":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from app.services.gateway import GatewayMinutes, read_gateway
 from app.services.harm import within
 from app.services.latency import Hists, Matrix, Series, Windowed
 from app.services.view import View
+from app.services.wording import span
 from core.burn import Burn, MinuteTallies, burns
 from core.config import Config, SloConfig
 from core.frames import FloatArray, IntArray
@@ -269,7 +270,8 @@ def notes_for(o: Objective, point: str, a: Attainment, hists: Hists) -> tuple[st
         off = [e for e in hists if e and not any(abs(x - o.threshold) <= 1e-9 * o.threshold for x in e)]
         if off:
             out.append(
-                "The threshold lies between two bucket edges of the engine: attainment is an interval. A bucket edge at the threshold, or a gateway log, makes it exact."
+                "The threshold lies between two bucket edges of the engine: attainment is an interval. "
+                "A bucket edge at the threshold, or a gateway log, makes it exact."
             )
     if a.tally.bad_or_excluded:
         out.append(
@@ -346,11 +348,6 @@ def _trailing(x: IntArray, span: int) -> IntArray:
     return out
 
 
-def covered_text(row_: SloRow) -> Sequence[str]:
-    """(how much of the window has data, in words)."""
-    from app.services.wording import percent, span
-
-    whole = row_.window[1] - row_.window[0]
-    return (
-        f"data for {span(row_.covered_minutes * 60)} of {span(whole)} ({percent(row_.attainment.coverage, 1)})",
-    )
+def covered_text(row_: SloRow) -> str:
+    """How much of the window has data."""
+    return f"data for {span(row_.covered_minutes * 60)} of {span(row_.window[1] - row_.window[0])}"

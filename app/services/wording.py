@@ -1,4 +1,7 @@
-"""How numbers, times and missing things are said on screen. One place, so that a word means the same everywhere."""
+"""How numbers, times and missing things are said on screen. One place, so that a word means the same everywhere.
+
+Between a number and its unit stands a no-break space.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ def seconds(value: float | None) -> str:
     if math.isinf(value):
         return "∞"
     if value < 0.1:
-        return f"{significant(value * 1000)} ms"
+        return f"{significant(value * 1000)}\u00a0ms"
     if value < 600:
-        return f"{significant(value)} s"
-    return f"{significant(value / 60)} min"
+        return f"{significant(value)}\u00a0s"
+    return f"{significant(value / 60)}\u00a0min"
 
 
 def significant(value: float, digits: int = 2) -> str:
@@ -42,10 +45,23 @@ def percent(share: float | None, digits: int = 1) -> str:
     text = f"{share * 100:.{digits}f}"
     step = 10**-digits
     if share < 1 and float(text) >= 100:
-        return f"> {100 - step:.{digits}f} %"
+        return f">\u00a0{100 - step:.{digits}f}\u00a0%"
     if share > 0 and float(text) <= 0:
-        return f"< {step:.{digits}f} %"
-    return f"{text} %"
+        return f"<\u00a0{step:.{digits}f}\u00a0%"
+    return f"{text}\u00a0%"
+
+
+def between(low: str, high: str) -> str:
+    """``80–160 s`` of ``80 s`` and ``160 s``: the unit once where it is the same, one value where both are."""
+    if low == high:
+        return low
+    number, _, unit = low.partition("\u00a0")
+    return f"{number}–{high}" if unit and high.endswith("\u00a0" + unit) else f"{low}–{high}"
+
+
+def promise(objective: float) -> str:
+    """``99 %``, ``99.9 %``: as it was promised, not rounded."""
+    return f"{objective * 100:.6g}\u00a0%"
 
 
 def count(value: float | None) -> str:
@@ -71,8 +87,8 @@ def quantity(value: float | None, unit: str) -> str:
         return UNKNOWN
     if unit in ("s", "seconds"):
         return seconds(value)
-    if unit in ("ratio", "share", "%"):
-        return percent(value if unit != "%" else value / 100)
+    if unit in ("ratio", "share", "%", "0..1") or unit.startswith("share "):
+        return percent(value if unit != "%" else value / 100, 0 if abs(value) >= 0.1 or value == 0 else 1)
     if unit in ("", "1", "count"):
         return compact(value)
     return f"{compact(value)} {unit}"
@@ -108,18 +124,18 @@ def span(duration: float | None) -> str:
         return "never"
     duration = max(0.0, duration)
     if duration < 90:
-        return f"{duration:.0f} s"
+        return f"{duration:.0f}\u00a0s"
     if duration < 90 * 60:
-        return f"{duration / 60:.0f} min"
+        return f"{duration / 60:.0f}\u00a0min"
     if duration < 36 * 3600:
         hours = duration / 3600
-        return f"{hours:.1f} h" if hours < 10 else f"{hours:.0f} h"
-    return f"{duration / 86400:.0f} d"
+        return f"{hours:.1f}\u00a0h" if hours < 10 else f"{hours:.0f}\u00a0h"
+    return f"{duration / 86400:.0f}\u00a0d"
 
 
 def window(minutes: float) -> str:
     """A window for a caption: ``5 min``, ``1 h``."""
-    return f"{minutes:.0f} min" if minutes < 60 else f"{minutes / 60:g} h"
+    return f"{minutes:.0f}\u00a0min" if minutes < 60 else f"{minutes / 60:g}\u00a0h"
 
 
 def listing(names: tuple[str, ...] | list[str], limit: int = 4) -> str:

@@ -1,8 +1,8 @@
-"""Charts as plain dictionaries: SVG, at most some hundred points a series, dates as UTC, no validation of what we wrote ourselves."""
+"""Charts as plain dictionaries: SVG, at most some hundred points a series, dates as UTC."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,23 +16,7 @@ from core.frames import FloatArray
 CONFIG = {"displayModeBar": False, "showTips": False, "doubleClick": "reset"}
 GRID = "rgba(128,140,165,0.18)"
 AXIS_TEXT = "#7c889e"
-TICKS_SECONDS = (
-    0.001,
-    0.003,
-    0.01,
-    0.03,
-    0.1,
-    0.3,
-    1.0,
-    3.0,
-    10.0,
-    30.0,
-    100.0,
-    300.0,
-    1000.0,
-    3000.0,
-    10000.0,
-)
+TICKS = tuple(m * 10.0**e for e in range(-3, 10) for m in (1, 3))
 
 
 def dates(t: FloatArray) -> list[str]:
@@ -93,16 +77,21 @@ def seconds_axis(values: Sequence[float], **more: Any) -> dict[str, Any]:
     """A log axis with ticks in plain seconds that holds all (finite, positive) values."""
     good = [v for v in values if np.isfinite(v) and v > 0] or [0.1, 1.0]
     low, high = min(good) / 1.4, max(good) * 1.5
-    ticks = [t for t in TICKS_SECONDS if low <= t <= high]
+    return log_axis(low, high, lambda t: f"{t * 1000:g} ms" if t < 0.1 else f"{t:,g} s", **more)
+
+
+def log_axis(low: float, high: float, text: Callable[[float], str], **more: Any) -> dict[str, Any]:
+    """A log axis from ``low`` to ``high`` with at most five ticks at 1 and 3 of each decade."""
+    ticks = [t for t in TICKS if low <= t <= high]
     while len(ticks) > 5:
         ticks = ticks[::2]
     if len(ticks) < 2:
-        ticks = [float(f"{low * 1.3:.1g}"), float(f"{high / 1.3:.1g}")]
+        ticks = sorted({float(f"{low * 1.3:.1g}"), float(f"{high / 1.3:.1g}")})
     return {
         "type": "log",
         "range": [float(np.log10(low)), float(np.log10(high))],
         "tickvals": ticks,
-        "ticktext": [f"{t * 1000:g} ms" if t < 0.1 else f"{t:,g} s" for t in ticks],
+        "ticktext": [text(t) for t in ticks],
         "gridcolor": GRID,
         "zeroline": False,
         "fixedrange": True,

@@ -15,7 +15,7 @@ TARGETS = """sources:
 def first_steps(database: str, config_path: str | None) -> None:
     """The first page of an empty installation: three lines that lead to data."""
     where = config_path or "gustfront.yaml"
-    with st.container(border=True):
+    with st.container(border=True, gap="xsmall"):
         show(
             div(
                 div("No data yet", class_="gf-title"),
@@ -48,7 +48,7 @@ def first_steps(database: str, config_path: str | None) -> None:
 
 def unavailable(problem: str, fix: str = "") -> None:
     """The database or the configuration cannot be read."""
-    with st.container(border=True):
+    with st.container(border=True, gap="xsmall"):
         show(
             div("Gustfront cannot read its data", class_="gf-title"),
             div(problem, class_="gf-p"),

@@ -17,14 +17,22 @@ ALL_CLASSES, ALL_POOLS, ALL_MODELS = "All classes", "All pools", "All models"
 DEFAULT_RANGE = "1h"
 
 
+def _asked(key: str) -> str | None:
+    """The value of a control; before it is drawn for the first time, what the URL says."""
+    if key in st.session_state:
+        value = st.session_state[key]
+        return None if value is None else str(value)
+    return st.query_params.get(key)
+
+
 def _selected(key: str, everything: str) -> str:
-    value = st.session_state.get(key)
+    value = _asked(key)
     return "" if value is None or value == everything else str(value)
 
 
 def _typed_time(key: str) -> float | None:
     """The time typed into a field; None where it is empty or cannot be read (the field says so)."""
-    text = str(st.session_state.get(key) or "").strip()
+    text = str(_asked(key) or "").strip()
     if not text:
         return None
     try:
@@ -35,7 +43,7 @@ def _typed_time(key: str) -> float | None:
 
 def current_view() -> View:
     """The view that the controls (and the clock) ask for; call it again inside a live fragment."""
-    name = st.session_state.get("range") or DEFAULT_RANGE
+    name = _asked("range") or DEFAULT_RANGE
     return make_view(
         time.time(),
         queries.newest(),
@@ -68,7 +76,7 @@ def _as_of_field(view: View) -> None:
             placeholder=stamp(view.as_of),
             help="ISO 8601 or Unix seconds. Empty: now, or the newest data where nothing arrives any more.",
         )
-        if st.session_state.get("range") == CUSTOM:
+        if _asked("range") == CUSTOM:
             st.text_input(
                 "From (UTC)",
                 key="from",
@@ -77,17 +85,17 @@ def _as_of_field(view: View) -> None:
                 help="Start of the custom range.",
             )
         for key in ("as_of", "from"):
-            text = str(st.session_state.get(key) or "").strip()
+            text = str(_asked(key) or "").strip()
             if text and _typed_time(key) is None:
                 st.error("Not a time. Write 2026-09-21T10:00:00Z or Unix seconds.", icon=":material/error:")
 
 
-def controls(*, time_range: bool = True, dimensions: bool = True) -> None:
+def controls(*, time_range: bool = True, dimensions: Sequence[str] = ("class", "pool", "model")) -> None:
     """Draw the row of controls. Pages where a control would do nothing leave it out; its value stays in the URL."""
     view = current_view()
     choices = queries.dimensions()
     widths = [4.6] if time_range else []
-    widths += [1.7, 1.7, 1.7] if dimensions else []
+    widths += [1.7] * len(dimensions)
     widths += [2.6]
     columns = iter(st.columns([*widths] if time_range else [*widths, 6.0], vertical_alignment="center"))
     if time_range:
@@ -101,12 +109,12 @@ def controls(*, time_range: bool = True, dimensions: bool = True) -> None:
                 required=True,
                 label_visibility="collapsed",
             )
-    if dimensions:
-        for label, everything, options, key in (
-            ("Class", ALL_CLASSES, choices.classes, "class"),
-            ("Pool", ALL_POOLS, choices.pools, "pool"),
-            ("Model", ALL_MODELS, choices.models, "model"),
-        ):
+    for label, everything, options, key in (
+        ("Class", ALL_CLASSES, choices.classes, "class"),
+        ("Pool", ALL_POOLS, choices.pools, "pool"),
+        ("Model", ALL_MODELS, choices.models, "model"),
+    ):
+        if key in dimensions:
             with next(columns):
                 _choice(label, everything, options, key)
     with next(columns):

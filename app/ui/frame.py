@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
@@ -11,12 +12,17 @@ from streamlit.navigation.page import StreamlitPage
 from app.ui import empty, style
 from core.errors import ConfigError, GustfrontError, InputError, SourceError
 
+_HERE = Path(__file__).resolve().parent
+ICON, LOGO = _HERE / "icon.png", _HERE / "logo.svg"
+
 
 def begin() -> None:
     """First calls of a run."""
+    # A material icon as page icon would be fetched from the internet: ours is a file.
     st.set_page_config(
-        page_title="Gustfront", page_icon=":material/air:", layout="wide", initial_sidebar_state="expanded"
+        page_title="Gustfront", page_icon=str(ICON), layout="wide", initial_sidebar_state="expanded"
     )
+    st.logo(str(LOGO), size="medium")
     style.inject()
 
 

@@ -31,14 +31,14 @@ def incident_path(incident_id: str, view: View | None = None) -> str:
 
 
 def open_incident(incident_id: str, view: View) -> None:
-    """The button that opens an incident."""
-    st.page_link(
-        PAGES["incident"],
-        label="Open incident",
-        icon=":material/crisis_alert:",
-        query_params=incident_params(incident_id, view),
-        width="stretch",
-    )
+    """The button that opens an incident; its look is in :mod:`app.ui.style`."""
+    with st.container(key=f"gf-open-{incident_id}"):
+        st.page_link(
+            PAGES["incident"],
+            label="Open incident",
+            query_params=incident_params(incident_id, view),
+            width="stretch",
+        )
 
 
 def to(page: str, label: str) -> None:

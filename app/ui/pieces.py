@@ -15,7 +15,7 @@ from app.services.incident_view import IncidentView, as_seen, kind_title, scope_
 from app.services.latency import Series, Windowed
 from app.services.measures import Measure
 from app.services.view import View
-from app.services.wording import NOT_EXPORTED, clock, quantity, seconds, span, window
+from app.services.wording import NOT_EXPORTED, between, clock, promise, quantity, seconds, span, window
 from app.ui import charts, links
 from app.ui.html import Markup, Tone, chip, chips, div, rows, show
 from app.ui.html import span as inline
@@ -41,12 +41,12 @@ def interval_text(w: Windowed | None) -> str:
     if q.state in ("no_traffic", "too_few"):
         return f"n {q.n:,} over {window(w.minutes)}"
     if q.state == "above":
-        where = f"above the last bucket edge, {seconds(q.low)}"
+        where = f"not below {seconds(q.low)}"
     elif q.state == "below":
-        where = f"below the first bucket edge, {seconds(q.high)}"
+        where = f"not above {seconds(q.high)}"
     else:
         high = "∞" if np.isinf(q.high) else seconds(q.high)
-        where = f"{seconds(q.low)}–{high}"
+        where = between(seconds(q.low), high)
     return f"{where} · n {q.n:,} · over {window(w.minutes)}"
 
 
@@ -61,11 +61,6 @@ DEGRADED_HELP = (
 )
 
 
-def promise(objective: float) -> str:
-    """``99 %``, ``99.9 %``."""
-    return f"{objective * 100:.6g} %"
-
-
 def class_card(card: ClassCard, view: View, colour: str) -> None:
     """One card: a big number against its objective, the rest as a short list, a curve."""
     status, tone = STATUS[card.status]
@@ -77,7 +72,7 @@ def class_card(card: ClassCard, view: View, colour: str) -> None:
     if card.threshold is not None and card.objective is not None:
         objective = f"objective {promise(card.objective)} ≤ {seconds(card.threshold)}"
     budget = f" · budget left {card.budget_text()}" if card.threshold is not None else ""
-    with st.container(border=True):
+    with st.container(border=True, gap="xsmall"):
         show(
             div(
                 inline(card.class_, class_="gf-name", title=card.class_), chip(status, tone), class_="gf-head"
@@ -85,7 +80,7 @@ def class_card(card: ClassCard, view: View, colour: str) -> None:
             div(
                 div(
                     div(
-                        "TTFT p99",
+                        "TTFT p99, engine",
                         class_="gf-label",
                         title="Time from arrival to the first output token, as the engine sees it",
                     ),
@@ -113,11 +108,7 @@ def class_card(card: ClassCard, view: View, colour: str) -> None:
                 ),
                 class_="gf-card",
             ),
-            div(
-                f"{interval_text(card.ttft)} · {objective}{budget}",
-                class_="gf-foot",
-                title=f"{interval_text(card.ttft)} · {objective}{budget}",
-            ),
+            div(*parts(f"{interval_text(card.ttft)} · {objective}{budget}"), class_="gf-foot"),
         )
         if card.series is not None and np.isfinite(card.series.value).any():
             latency_chart(
@@ -132,6 +123,16 @@ def class_card(card: ClassCard, view: View, colour: str) -> None:
             )
         else:
             show(div(f"TTFT p99: {word(card.ttft)}", class_="gf-small gf-soft"))
+
+
+def parts(text: str) -> list[object]:
+    """Text that breaks only at its middle dots."""
+    pieces = text.split(" · ")
+    out: list[object] = []
+    for n, piece in enumerate(pieces):
+        out += [" · "] if n else []
+        out.append(inline(piece, class_="gf-part"))
+    return out
 
 
 def latency_chart(
@@ -171,7 +172,7 @@ def incident_line(v: IncidentView, view: View, *, prominent: bool) -> None:
         chip(f"{i.state} {span(v.open_for)}"),
         chip(v.direction.text(), "red" if v.direction.word == "getting worse" and v.missed else "grey"),
     ]
-    with st.container(border=True):
+    with st.container(border=True, gap="xsmall"):
         left, right = st.columns([6, 1.15], vertical_alignment="center")
         with left:
             show(

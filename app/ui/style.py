@@ -22,7 +22,7 @@ CSS = """
 .gf-blue{background:light-dark(#e8eefc,#1d2c52);color:light-dark(#2148b0,#a9c1ff)}
 .gf-title{font-size:21px;line-height:1.3;font-weight:600;margin:2px 0 4px;overflow-wrap:anywhere}
 .gf-big-title{font-size:25px;line-height:1.25;font-weight:600;margin:0 0 8px;overflow-wrap:anywhere}
-.gf-h{font-size:15px;font-weight:600;margin:0 0 6px}
+.gf-h{font-size:15px;font-weight:600;margin:0 0 4px}
 .gf-h .gf-soft{font-weight:400}
 .gf-soft{color:light-dark(#66728a,#9aa7be)}
 .gf-small{font-size:12.5px;line-height:1.5}
@@ -40,7 +40,7 @@ CSS = """
 .gf-rows{display:grid;grid-template-columns:max-content 1fr;gap:2px 10px;align-content:start;font-size:13.5px}
 .gf-k{color:light-dark(#66728a,#9aa7be);white-space:nowrap}
 .gf-v{font-weight:500;overflow-wrap:anywhere}
-.gf-foot{font-size:12.5px;line-height:1.45;color:light-dark(#66728a,#9aa7be);height:37px;overflow:hidden;margin-top:4px}
+.gf-foot{font-size:12.5px;line-height:1.45;color:light-dark(#66728a,#9aa7be);height:38px;overflow:hidden;margin-top:6px}
 .gf-scroll{overflow-x:auto}
 table.gf-table{border-collapse:collapse;width:100%;font-size:13px}
 .gf-table th{text-align:left;font-weight:500;color:light-dark(#66728a,#9aa7be);padding:6px 12px 6px 0;white-space:nowrap;
@@ -48,9 +48,16 @@ table.gf-table{border-collapse:collapse;width:100%;font-size:13px}
 .gf-table td{padding:6px 12px 6px 0;border-bottom:1px solid light-dark(#edf0f6,#202b42);vertical-align:top;
  overflow-wrap:anywhere}
 .gf-table tr:last-child td{border-bottom:0}
-.gf-chain{display:grid;grid-auto-flow:column;grid-auto-columns:minmax(0,1fr);gap:16px}
+.gf-chain{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:14px 16px}
 .gf-chain>div{border-left:2px solid light-dark(#dfe4ee,#2a3650);padding-left:10px}
 .gf-key{display:inline-block;width:14px;height:3px;border-radius:2px;vertical-align:middle;margin-right:5px}
+.gf-legend{display:flex;flex-wrap:wrap;gap:2px 18px;font-size:12.5px;color:light-dark(#66728a,#9aa7be)}
+.gf-part{white-space:nowrap}
+.gf-table a{color:light-dark(#2148b0,#a9c1ff);text-decoration:none}
+.gf-table a:hover{text-decoration:underline}
+[class*="st-key-gf-open"] a{background:light-dark(#2457d6,#3a66d8);border-radius:6px;justify-content:center;min-height:38px}
+[class*="st-key-gf-open"] a:hover{background:light-dark(#1c48b6,#4a76e8)}
+[class*="st-key-gf-open"] a p,[class*="st-key-gf-open"] a span{color:#fff!important}
 .gf-empty{max-width:760px}
 .gf-empty code{font-size:13px;padding:1px 5px;border-radius:4px;background:light-dark(#eef1f6,#222d44)}
 [data-testid="stSidebar"]{width:210px!important;min-width:210px!important}

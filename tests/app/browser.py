@@ -140,11 +140,13 @@ class Browser:
         )
 
     def wait_until_idle(self, *, seconds: float = 30.0) -> None:
-        """Wait until the script run is over and no element is stale or still a skeleton."""
+        """Wait until the script run is over, nothing is stale or a skeleton, and every chart has been drawn."""
         self.wait_for(
             "!document.querySelector('[data-testid=\"stStatusWidget\"]') && "
             "!document.querySelector('[data-stale=\"true\"]') && "
-            "!document.querySelector('[data-testid=\"stSkeleton\"]')",
+            "!document.querySelector('[data-testid=\"stSkeleton\"]') && "
+            'document.querySelector(\'[data-testid="stApp"][data-test-script-state="notRunning"]\') && '
+            "[...document.querySelectorAll('[data-testid=\"stPlotlyChart\"]')].every(c => c.querySelector('.main-svg'))",
             seconds=seconds,
         )
         time.sleep(0.3)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from collectors.dictionary import Dictionary
 from collectors.prometheus_client_guard import PrometheusClient
 from collectors.prometheus_reader import Reader, ahead
+from collectors.prometheus_select import effective_selector
 from collectors.prometheus_series import Window, folded
 from collectors.prometheus_targets import TargetBook
 from core.classes import ClassRules
@@ -104,6 +105,7 @@ def backfill(
         reader = Reader(client, client.cfg.selector, client.cfg.every, stop)
         book = TargetBook(client.name, dictionary, classes, roles, client.cfg.every)
         try:
+            reader.selector = effective_selector(client, dictionary, at, end)
             for window in ahead(reader.windows(at, end), stop):
                 _keep(store, book, window, result)
                 store.set_cursor(cursor, json.dumps({"done": result.done, "end": end}))

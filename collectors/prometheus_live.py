@@ -16,6 +16,7 @@ from collectors.backfill import failure
 from collectors.dictionary import Dictionary
 from collectors.prometheus_client_guard import PrometheusClient
 from collectors.prometheus_reader import Reader
+from collectors.prometheus_select import effective_selector
 from collectors.prometheus_series import folded
 from collectors.prometheus_targets import TargetBook
 from core.classes import ClassRules
@@ -32,6 +33,8 @@ CATCH_UP = 24 * 3600.0
 SILENT_AFTER = 5
 """Intervals without any new sample after which the source is called silent."""
 SKEW = 5.0
+LOOK_FOR_JOBS = 600.0
+"""Seconds between looks for new jobs, where no selector is configured."""
 
 
 class Sink(Protocol):
@@ -85,6 +88,8 @@ class PrometheusLive:
         self.cursor = cursor
         self.newest: float | None = None
         self._began: float | None = None
+        self._dictionary = dictionary
+        self._selected: float | None = None
 
     def close(self) -> None:
         """Close the connections."""
@@ -110,6 +115,9 @@ class PrometheusLive:
             start = end - CATCH_UP
         until = time.monotonic() + self.every
         try:
+            if self._selected is None or now - self._selected > LOOK_FOR_JOBS:
+                self._reader.selector = effective_selector(self._client, self._dictionary, end - 3600, end)
+                self._selected = now
             for window in self._reader.windows(start, end):
                 readings, problems = self._book.readings(window)
                 result.readings += readings

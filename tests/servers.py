@@ -114,6 +114,26 @@ def prometheus_server(
     raise RuntimeError(f"prometheus did not start: {log.read_text()[-1000:]}")
 
 
+@contextmanager
+def victoria_server(folder: Path) -> Iterator[str]:
+    """A real single-node VictoriaMetrics with its data below ``folder``; yields its URL without a trailing slash."""
+    program = find_program("victoria-metrics")
+    if program is None:
+        raise FileNotFoundError("victoria-metrics is not installed")
+    url = f"http://127.0.0.1:{free_port()}"
+    argv = [
+        program,
+        f"-storageDataPath={folder / 'vm'}",
+        f"-httpListenAddr={url.removeprefix('http://')}",
+        "-retentionPeriod=10y",
+        "-search.latencyOffset=0s",
+    ]
+    with run_server(argv, f"{url}/health", folder / "vm.log") as process:
+        if process is None:
+            raise RuntimeError(f"victoria-metrics did not start: {(folder / 'vm.log').read_text()[-1000:]}")
+        yield url
+
+
 def build_tsdb(lines: Iterable[str], folder: Path) -> Path:
     """Write a TSDB from OpenMetrics lines ``name{labels} value unix_seconds`` (unsorted, no ``# EOF``).
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from collectors import prometheus_reader
 from collectors.backfill import BackfillResult, backfill
 from collectors.dictionary import load_dictionary
+from collectors.prometheus_client_guard import PrometheusClient
 from core.classes import ClassRules
 from core.config_models import PrometheusSource, SourceConfig
 from core.errors import ConfigError, StoreError
@@ -33,7 +36,7 @@ from tests.collectors.scripted_server import (
     scripted,
 )
 from tests.conftest import PrometheusStarter
-from tests.servers import build_tsdb
+from tests.servers import build_tsdb, find_program, victoria_server
 
 T0 = 1_790_000_000
 HOUR = 3600
@@ -362,4 +365,61 @@ def test_a_prometheus_that_is_killed_and_started_again(
     assert away.error is not None
     assert away.error.kind == "refused"
     assert whole.complete
+    assert counted(store) == 35 + 39 + 158
+
+
+@pytest.mark.prometheus
+def test_without_a_selector_only_jobs_that_run_an_engine_are_read(
+    store: Store, tmp_path: Path, prometheus: PrometheusStarter
+) -> None:
+    noise = [
+        f'{name}{{job="{job}",instance="n:1"}} {i} {T0 + 15 * i}'
+        for i in range(80)
+        for name, job in (
+            ("node_load1", "node"),
+            ("http_requests_total", "shop"),
+            ("up", "node"),
+            ("up", "shop"),
+        )
+    ]
+    tsdb = build_tsdb([*lines(40, range(36, 40)), *noise], tmp_path / "tsdb")
+    with prometheus(tsdb) as url:
+        result = fill(store, url, end=T0 + 1200, settings={"selector": '{__name__!=""}', "timeout": "10s"})
+    assert result.complete
+    assert {t.target.job for t in store.targets()} == {"vllm"}
+    assert result.samples == 80 * 3 + 76 * 2
+    assert counted(store) == 35 + 39 + 158
+
+
+def test_a_server_that_cannot_list_names_is_asked_for_everything(store: Store) -> None:
+    full = history()
+
+    def behave(handler: BaseHTTPRequestHandler, asked: Asked) -> None:
+        if asked.path.startswith("/api/v1/label"):
+            reply(handler, 404, b"not here")
+        else:
+            full(handler, asked)
+
+    with scripted(behave) as server:
+        result = fill(store, server.url, settings={"selector": '{__name__!=""}'})
+        assert server.queries[0].startswith('{__name__!=""}[')
+    assert result.complete
+    assert counted(store) == WHOLE
+
+
+def test_victoriametrics_gives_the_same_counts(store: Store, tmp_path: Path) -> None:
+    if find_program("victoria-metrics") is None:
+        pytest.skip("victoria-metrics is not installed")
+    body = "\n".join(line + "000" for line in lines(40, range(36, 40))).encode()
+    with victoria_server(tmp_path) as url:
+        post = urllib.request.Request(f"{url}/api/v1/import/prometheus", data=body, method="POST")
+        urllib.request.urlopen(post).close()
+        with PrometheusClient(PrometheusSource(url=url)) as client:
+            end = time.monotonic() + 20  # what was just written shows after seconds
+            while time.monotonic() < end and client.samples("{job=~'.+'}", T0, T0 + 1200).samples < 392:
+                time.sleep(0.2)
+            assert client.version() == ""
+        result = fill(store, url, end=T0 + 1200, settings={"selector": '{__name__!=""}', "timeout": "10s"})
+    assert result.complete
+    assert (result.restarts, result.down) == (1, 4)
     assert counted(store) == 35 + 39 + 158

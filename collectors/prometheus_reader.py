@@ -28,6 +28,7 @@ TOO_BIG = frozenset({"http_422", "http_413", "too_large", "timeout", "error_time
 PASSING = frozenset(
     {
         "refused",
+        "dns",
         "truncated",
         "timeout",
         "bad_json",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -111,8 +112,8 @@ def void(_: object) -> None:
 
 
 @contextmanager
-def scripted(behave: Behaviour | None = None) -> Iterator[Script]:
-    """Run the server on a loopback port; ``script.behave`` may be changed at any time."""
+def scripted(behave: Behaviour | None = None, *, tls: ssl.SSLContext | None = None) -> Iterator[Script]:
+    """Run the server on a loopback port; ``script.behave`` may be changed at any time. With ``tls`` it is an HTTPS server."""
     script = Script("", behave or says(200, matrix([])))
 
     class Handler(BaseHTTPRequestHandler):
@@ -129,8 +130,14 @@ def scripted(behave: Behaviour | None = None) -> Iterator[Script]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    script.url = f"http://127.0.0.1:{server.server_port}"
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            pass  # a client that breaks off a handshake is what some tests are about
+
+    server = Server(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    script.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

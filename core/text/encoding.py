@@ -1,6 +1,7 @@
-"""R3b ``broken_encoding`` (hard): bytes that did not survive: two or more U+FFFD, mojibake pairs or C1 control characters.
+"""R3b ``broken_encoding`` (hard): bytes that did not survive.
 
-``replacement_single`` (soft): exactly one U+FFFD, usually a cut in the middle of a character by whoever collected the text.
+U+FFFD at two or more places (three side by side are one place), two or more mojibake pairs, or two or more C1 control characters.
+``replacement_single`` (soft): one place with U+FFFD, usually a character cut in two by whoever collected the text.
 ``mojibake`` (soft): text that ftfy would repair, below the count that makes it certain.
 """
 
@@ -16,6 +17,7 @@ _PAIR = re.compile(
     "[\u00c2\u00c3\u00c5\u00d0\u00d1][\u0080-\u00bf]|\u00e2[\u0080-\u00bf\u20ac\u201a\u0192\u2020-\u2022]."
     "|[\u00e3-\u00e9][\u0080-\u00bf][\u0080-\u00bf]|\u00f0\u0178."
 )
+_REPLACED = re.compile("\ufffd+")
 _C1 = re.compile("[\u0080-\u0084\u0086-\u009f]")
 _SUSPECT = re.compile(
     "[\u0080-\u00ff\u0152-\u0192][\u0080-\u00bf\u0152-\u0192\u02c6\u2013-\u2122]|[\u0080-\u009f]"
@@ -30,9 +32,11 @@ def encoding_rules(view: View) -> tuple[dict[str, float], dict[str, float]]:
     text = view.text
     rules: dict[str, float] = {}
     features: dict[str, float] = {}
-    replaced = text.count("\ufffd")
-    if replaced:
-        features["replacement_chars"] = float(replaced)
+    replaced = 0
+    if "\ufffd" in text:
+        features["replacement_chars"] = float(text.count("\ufffd"))
+        # one character cut in two leaves up to three marks side by side: what counts is the number of places
+        replaced = sum(-(-len(m.group()) // 3) for m in _REPLACED.finditer(text))
     pairs = controls = 0
     suspect = _SUSPECT.search(text) is not None
     if suspect:

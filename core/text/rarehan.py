@@ -66,7 +66,8 @@ def rare_han_rules(view: View, prompt: str | None) -> tuple[dict[str, float], di
     """Rules about rare Chinese characters and the feature ``rare_han`` (how many there are).
 
     Hard: ``rare_han`` (Latin text, the prompt is known and gives no reason for them), ``rare_han_glued`` (Latin text, at
-    least three of which two touch a Latin letter: nobody quotes a character inside a word, so no prompt is needed),
+    least three of which two touch a Latin letter, or one and no other Chinese character is there: nobody quotes a
+    character inside a word, so no prompt is needed),
     ``rare_han_kana`` (Japanese text, at least three different ones that JIS X 0208 does not have). Soft: ``rare_han_no_prompt``,
     ``rare_han_prompted``, ``rare_han_in_han``.
     """
@@ -87,7 +88,9 @@ def rare_han_rules(view: View, prompt: str | None) -> tuple[dict[str, float], di
         beside = (scripts[np.maximum(where - 1, 0)] == LATIN) | (
             scripts[np.minimum(where + 1, scripts.size - 1)] == LATIN
         )
-        if rare >= MIN_CERTAIN and int(beside.sum()) >= MIN_GLUED:
+        glued = int(beside.sum())
+        # somebody who explains characters also writes ordinary ones; corruption does not
+        if rare >= MIN_CERTAIN and (glued >= MIN_GLUED or (glued and where.size == east)):
             return {"rare_han_glued": rare}, features
         if prompt is None:
             return {"rare_han_no_prompt": rare}, features

@@ -70,10 +70,17 @@ def test_rulers_are_never_hard(char: str) -> None:
     assert score_text(PROSE + "\n" + char * 400 + "\n").verdict != "hard"
 
 
-def test_two_replacement_characters_are_hard_and_one_is_a_rate() -> None:
+def test_replacement_characters_at_two_places_are_hard_and_one_is_a_rate() -> None:
     assert score_text(PROSE + " caf\ufffd").rules == {"replacement_single": 1.0}
     assert score_text(PROSE + " caf\ufffd").verdict == "soft"
     assert score_text(PROSE + " caf\ufffd and \ufffd").verdict == "hard"
+
+
+def test_a_character_cut_in_two_is_one_place() -> None:
+    assert score_text(JAPANESE + "宇\ufffd\ufffd", finish_reason="length").rules == {
+        "replacement_single": 1.0
+    }
+    assert score_text(JAPANESE + "\ufffd" * 4).verdict == "hard"
 
 
 def test_utf8_read_as_latin1_or_cp1252_is_hard() -> None:

@@ -89,6 +89,10 @@ class Cube:
         """Names of the scalar arrays."""
         return tuple(self._scalars)
 
+    def has(self, name: str) -> bool:
+        """Whether there is a scalar array of that name."""
+        return name in self._scalars
+
     def scalar(self, name: str) -> Array:
         """One array ``[units, cells]``; a view, not to be written."""
         return self._scalars[name][: len(self.units), : self.cells]

@@ -32,7 +32,7 @@ Source
 
 from __future__ import annotations
 
-from math import log, sqrt
+from math import log
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,8 @@ PRIOR_A, PRIOR_B = 1.0, 1.0 / 3e-4
 HARMS = (5.0, 30.0)
 ALARM = 8.0
 RECENT_S = 900.0
+UNKNOWN_RATE = 3e-3
+LEAST_PAST = 500
 
 
 class DegradedGenerations:
@@ -67,8 +69,8 @@ class DegradedGenerations:
         hi = s.upto(min(as_of, history.end) - 600.0)
         keep = _usable(s, hi, history)
         pools: dict[str, Any] = {}
-        for pool in sorted({str(p) for p in s.pool[:hi]}):
-            at = keep & (s.pool[:hi] == pool)
+        for pool in sorted(history.pools):
+            at = keep & (s.pool[:hi] == s.code(pool))
             long = at & (np.nan_to_num(s.output_tokens[:hi]) >= 24) & ~np.isnan(s.accept[:hi])
             pools[pool] = {
                 "bad": int(s.bad[:hi][at].sum()),
@@ -84,17 +86,22 @@ class DegradedGenerations:
         lo, hi = s.since(new["cursor"]), s.upto(window.end)
         streams = {k: [list(x) for x in v] for k, v in new["streams"].items()}
         alarms = {k: dict(v) for k, v in new["alarms"].items()}
-        rates = {p: upper_rate(v["bad"], v["n"]) for p, v in baseline["pools"].items()}
+        # Without a past of its own a deployment is only judged against ten times the usual rate.
+        rates = {
+            p: upper_rate(v["bad"], v["n"]) if v["n"] >= LEAST_PAST else UNKNOWN_RATE
+            for p, v in baseline["pools"].items()
+        }
+        steps = {p: _steps(p0) for p, p0 in (*rates.items(), ("", UNKNOWN_RATE))}
         for i in range(lo, hi):
-            pool = str(s.pool[i])
-            p0 = rates.get(pool, upper_rate(0, 0) * 6)
-            for key in (pool, f"{pool}/{s.replica[i]}"):
+            pool = s.names[s.pool[i]]
+            p0 = rates.get(pool, UNKNOWN_RATE)
+            for key in (pool, f"{pool}/{s.names[s.replica[i]]}"):
                 stream = streams.get(key)
                 if stream is None:
                     stream = streams[key] = [[0.0, float(s.ts[i])] for _ in HARMS]
                 if bool(s.follow[i]):
                     continue
-                if _push(stream, bool(s.bad[i]), float(s.ts[i]), p0) and pool not in alarms:
+                if _push(stream, bool(s.bad[i]), float(s.ts[i]), steps.get(pool) or steps[""]) and pool not in alarms:
                     alarms[pool] = {
                         "onset": min(x[1] for x in stream if x[0] >= ALARM),
                         "at": float(s.ts[i]),
@@ -116,22 +123,22 @@ class DegradedGenerations:
         s, p0 = window.samples, float(alarm["p0"])
         hi = s.upto(window.end)
         recent = np.arange(s.since(window.end - RECENT_S), hi)
-        recent = recent[(s.pool[recent] == pool) & ~s.follow[recent]]
+        recent = recent[(s.pool[recent] == s.code(pool)) & ~s.follow[recent]]
         k_now, n_now = int(s.bad[recent].sum()), len(recent)
         fresh = window.end - float(alarm["at"]) < RECENT_S
         if not fresh and (k_now < 2 or float(poisson_tail(k_now, n_now * p0)) > 1e-3):
             return None
         rows = np.arange(s.since(float(alarm["onset"]) - 1e-6), hi)
-        rows = rows[(s.pool[rows] == pool) & ~s.follow[rows]]
+        rows = rows[(s.pool[rows] == s.code(pool)) & ~s.follow[rows]]
         bad = rows[s.bad[rows]]
         if not len(bad):
             return None
         carriers, gain, table = carriers_of(s, rows, p0)
-        mine = rows[np.isin(s.replica[rows], carriers)]
+        mine = rows[np.isin(s.replica[rows], [s.code(r) for r in carriers])]
         everyone = len(carriers) == len(table)
         load = self._load(window, pool, mine, alarm) if everyone else LoadVerdict(False, "carried by a subset")
         verdict = load.verdict if (everyone or len(table) == 1) else (False if gain >= log(100.0) else None)
-        classes = tuple(sorted({str(c) for c in s.workload_class[bad] if c}))
+        classes = tuple(sorted({s.names[c] for c in s.workload_class[bad] if s.names[c]}))
         k, n = int(s.bad[mine].sum()), len(mine)
         rate, before = k / max(n, 1), baseline["pools"].get(pool, {"bad": 0, "n": 0})
         old = before["bad"] / before["n"] if before["n"] else None
@@ -168,12 +175,12 @@ class DegradedGenerations:
             ruled_out=self._ruled_out(window, pool, s, rows, bad, k, n, p0, before, everyone, load, table),
             detail={
                 "chain": [
-                    {"at": onset, "what": "first broken answers", "value": ", ".join(sorted({str(x) for x in s.replica[bad[:3]]}))},
+                    {"at": onset, "what": "first broken answers", "value": ", ".join(sorted({s.names[x] for x in s.replica[bad[:3]]}))},
                     {"at": float(alarm["at"]), "what": "the rate is beyond chance", "value": f"{k} of {n} since"},
                 ],
                 "actions": _actions(everyone, carriers, verdict),
                 "harm": {"answers_broken": k, "answers_sampled": n},
-                "samples": [str(x) for x in s.ids[bad[-20:]]],
+                "samples": [s.ids[i] for i in bad[-20:]],
                 "load": load.as_json(),
                 "rules": rules,
             },
@@ -193,11 +200,11 @@ class DegradedGenerations:
         before: Json, everyone: bool, load: LoadVerdict, table: dict[str, tuple[int, int]],
     ) -> tuple[RuledOut, ...]:
         chance = float(poisson_tail(k, n * p0))
-        sessions = len({str(x) for x in s.session[bad]})
+        sessions = len(np.unique(s.session[bad]))
         ok = rows[~s.bad[rows]]
         base, a_ok = before.get("accept"), s.accept[ok]
         a_ok = a_ok[~np.isnan(a_ok)]
-        mix = {c: int(s.bad[rows[s.workload_class[rows] == c]].sum()) for c in sorted({str(c) for c in s.workload_class[rows]})}
+        mix = {s.names[c]: int(s.bad[rows[s.workload_class[rows] == c]].sum()) for c in np.unique(s.workload_class[rows])}
         out = [
             RuledOut("base rate", f"Poisson tail against the learnt rate ({before['bad']} of {before['n']} before)", f"p = {chance:.1g} for {k} of {n}"),
             RuledOut("one bad session", "only the first bad turn of a session counts", f"{sessions} sessions"),
@@ -220,12 +227,16 @@ def upper_rate(bad: int, n: int) -> float:
     return float(special.gammaincinv(PRIOR_A + bad, 0.8) / (PRIOR_B + n))
 
 
-def _push(stream: list[list[float]], bad: bool, ts: float, p0: float) -> bool:
+def _steps(p0: float) -> list[tuple[float, float]]:
+    """Log-likelihood ratio of a bad and of a clean answer, for each size of harm."""
+    return [(log(p1 / p0), log((1 - p1) / (1 - p0))) for p1 in (min(m * p0, 0.5) for m in HARMS)]
+
+
+def _push(stream: list[list[float]], bad: bool, ts: float, steps: list[tuple[float, float]]) -> bool:
     """Advance both CUSUMs of a stream; true when one stands at or above the alarm. Each is [S, time of its last zero]."""
     hit = False
-    for x, m in zip(stream, HARMS, strict=True):
-        p1 = min(m * p0, 0.5)
-        x[0] += log(p1 / p0) if bad else log((1 - p1) / (1 - p0))
+    for x, (up, down) in zip(stream, steps, strict=True):
+        x[0] += up if bad else down
         if x[0] <= 0:
             x[0], x[1] = 0.0, ts
         hit |= x[0] >= ALARM
@@ -235,9 +246,9 @@ def _push(stream: list[list[float]], bad: bool, ts: float, p0: float) -> bool:
 def carriers_of(s: Samples, rows: NDArray[np.intp], p0: float) -> tuple[tuple[str, ...], float, dict[str, tuple[int, int]]]:
     """The replicas that carry a raised rate, the log-likelihood gain over 'all of them', and (bad, n) of each replica."""
     table: dict[str, tuple[int, int]] = {}
-    for r in sorted({str(x) for x in s.replica[rows]}):
-        at = rows[s.replica[rows] == r]
-        table[r] = (int(s.bad[at].sum()), len(at))
+    for code in np.unique(s.replica[rows]):
+        at = rows[s.replica[rows] == code]
+        table[s.names[code]] = (int(s.bad[at].sum()), len(at))
     order = sorted(table, key=lambda r: (-table[r][0] / max(table[r][1], 1), r))
     best: tuple[float, int] = (-np.inf, 1)
     scores = []
@@ -267,7 +278,7 @@ def _usable(s: Samples, hi: int, w: Window) -> NDArray[np.bool_]:
             unit = w.units[u]
             lo, up = s.since(a), min(s.upto(b), hi)
             if lo < up:
-                keep[lo:up] &= ~((s.pool[lo:up] == unit.pool) & (s.replica[lo:up] == unit.replica))
+                keep[lo:up] &= ~((s.pool[lo:up] == s.code(unit.pool)) & (s.replica[lo:up] == s.code(unit.replica)))
     return keep
 
 
@@ -315,6 +326,3 @@ def _actions(everyone: bool, carriers: tuple[str, ...], verdict: bool | None) ->
 def _r(x: float | None) -> float | None:
     return None if x is None else float(f"{x:.6g}")
 
-
-def _sd(tokens: float) -> float:
-    return 1.25 / sqrt(max(tokens, 1.0))

@@ -60,11 +60,12 @@ class Fold:
         if stop <= 0:
             return []
         window = Window(cube, stop, self.context, samples, events, self._excluded(cube))
+        fits: list[Window] = []
         findings: list[Finding] = []
         self.shadow = []
         for d in self.detectors:
             try:
-                found = self._run(d, window)
+                found = self._run(d, window, fits)
             except (ArithmeticError, ValueError, KeyError, IndexError, TypeError) as e:
                 # One detector that fails must not silence the others; the service shows the error.
                 self.errors[d.kind] = f"{type(e).__name__}: {e}"
@@ -76,12 +77,14 @@ class Fold:
         self.tracker, changes = step(self.tracker, findings, now)
         return changes
 
-    def _run(self, d: Detector, window: Window) -> Sequence[Finding]:
+    def _run(self, d: Detector, window: Window, fits: list[Window]) -> Sequence[Finding]:
         due = window.end // REFIT_S * REFIT_S
         baseline = self.baselines.get(d.kind)
         if baseline is None or baseline["as_of"] < due:
-            fit_at = window.upto(int(due // window.step) - window.cube.first)
-            baseline = self.baselines[d.kind] = d.fit(fit_at, due)
+            if not fits:
+                # All detectors that are due learn from one window, so that what they share is computed once.
+                fits.append(window.upto(int(due // window.step) - window.cube.first))
+            baseline = self.baselines[d.kind] = d.fit(fits[0], due)
         verdict = d.evaluate(window, baseline, self.states.get(d.kind, {}))
         self.states[d.kind] = dict(verdict.state)
         for f in verdict.findings:

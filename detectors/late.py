@@ -29,6 +29,9 @@ def late_cells(window: Window, objective: Objective, cells: int | None = None) -
 
     None where no replica exports the histogram for that class. Several bucket layouts add up; the largest edge is reported.
     """
+    memo = ("late", objective.name, cells)
+    if memo in window.memo:
+        return window.memo[memo]  # type: ignore[no-any-return]
     late = total = None
     edge = 0.0
     for key in window.hist_keys(objective.signal):
@@ -40,9 +43,9 @@ def late_cells(window: Window, objective: Objective, cells: int | None = None) -
         beyond, n = c[:, :, at + 1 :].sum(axis=2), c.sum(axis=2)
         late = beyond if late is None else _add(late, beyond)
         total = n if total is None else _add(total, n)
-    if late is None or total is None:
-        return None
-    return Late(objective, late, total, edge)
+    found = None if late is None or total is None else Late(objective, late, total, edge)
+    window.memo[memo] = found
+    return found
 
 
 def all_late(window: Window, cells: int | None = None, signal: str = "ttft_seconds") -> list[Late]:

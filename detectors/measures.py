@@ -116,14 +116,13 @@ FORMULAS: Mapping[str, Formula] = {
 
 def now(window: Window, cells: int, *names: str) -> dict[str, F]:
     """Measures over the last ``cells`` cells, ``[units]`` each; NaN where the signals are not exported."""
-    cache: dict[str, F] = {}
-
-    def get(name: str) -> F:
-        if name not in cache:
-            cache[name] = window.value(name, cells)
-        return cache[name]
-
-    return {n: FORMULAS[n](get) for n in names}
+    out = {}
+    for n in names:
+        key = ("now", n, cells)
+        if key not in window.memo:
+            window.memo[key] = FORMULAS[n](lambda name: window.value(name, cells))
+        out[n] = window.memo[key]
+    return out
 
 
 def blocks(window: Window, cells: int, gap: int, *names: str) -> dict[str, F]:
@@ -140,13 +139,17 @@ def blocks(window: Window, cells: int, gap: int, *names: str) -> dict[str, F]:
     cut = slice(lo - window.start, lo - window.start + count * cells)
     shape = (len(window.units), count, cells)
     usable = window.usable[:, cut].reshape(shape)
-    cache: dict[str, F] = {}
-
     def get(name: str) -> F:
-        if name not in cache:
-            x = window.value(name)[:, cut].reshape(shape)
-            cache[name] = np.where(usable, x, np.nan)
-        return cache[name]
+        key = ("block", name, cells, gap)
+        if key not in window.memo:
+            window.memo[key] = np.where(usable, window.value(name)[:, cut].reshape(shape), np.nan)
+        return window.memo[key]  # type: ignore[no-any-return]
 
     dead = usable.mean(axis=2) < 0.5 if count else np.zeros(shape[:2], bool)
-    return {n: np.where(dead, np.nan, FORMULAS[n](get)) for n in names}
+    out = {}
+    for n in names:
+        key = ("blocks", n, cells, gap)
+        if key not in window.memo:
+            window.memo[key] = np.where(dead, np.nan, FORMULAS[n](get))
+        out[n] = window.memo[key]
+    return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,29 +13,33 @@ from core.records import OutputRecord
 Floats = NDArray[np.float64]
 
 
+Codes = NDArray[np.int32]
+
+
 @dataclass(frozen=True)
 class Samples:
     """Columns of equal length, ordered by ``ts`` (the finish). ``bad`` marks the first degraded turn of a session.
 
     Later turns of a session that has gone bad carry the bad context along, so they are not independent evidence; they stay in
-    the table with ``bad`` false and ``follow`` true.
+    the table with ``bad`` false and ``follow`` true. Pool, replica, class and session are codes: ``names[code]`` is the name.
     """
 
     ts: Floats
     admitted: Floats
-    pool: NDArray[np.object_]
-    replica: NDArray[np.object_]
-    workload_class: NDArray[np.object_]
+    pool: Codes
+    replica: Codes
+    workload_class: Codes
+    session: Codes
     bad: NDArray[np.bool_]
     follow: NDArray[np.bool_]
     accept: Floats
     prompt_tokens: Floats
     output_tokens: Floats
     cached_tokens: Floats
-    session: NDArray[np.object_]
     rules: tuple[tuple[str, ...], ...]
-    ids: NDArray[np.object_]
-    release: NDArray[np.object_]
+    ids: tuple[str, ...]
+    names: tuple[str, ...]
+    codes: Mapping[str, int]
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -48,29 +52,40 @@ class Samples:
         """Index of the first row that finished after ``t``."""
         return int(np.searchsorted(self.ts, t, side="right"))
 
+    def code(self, name: str) -> int:
+        """The code of a name, -1 where it does not occur."""
+        return self.codes.get(name, -1)
+
     @classmethod
     def of(cls, records: Iterable[OutputRecord]) -> Samples:
         """Columns from records in any order."""
         rows = sorted(records, key=lambda r: (r.ts, r.id))
         bad, follow = _first_bad(rows)
-        num = lambda f: np.asarray([np.nan if (v := getattr(r, f)) is None else v for r in rows], np.float64)  # noqa: E731
-        obj = lambda f: np.asarray([getattr(r, f) for r in rows], object)  # noqa: E731
+        codes: dict[str, int] = {}
+
+        def coded(values: Iterable[str]) -> Codes:
+            return np.asarray([codes.setdefault(v, len(codes)) for v in values], np.int32)
+
+        def number(values: Iterable[float | None]) -> Floats:
+            return np.asarray([np.nan if v is None else v for v in values], np.float64)
+
         return cls(
-            ts=np.asarray([r.ts for r in rows], np.float64),
-            admitted=np.asarray([r.admitted for r in rows], np.float64),
-            pool=obj("pool"),
-            replica=np.asarray([r.replica.rsplit(":", 1)[0] for r in rows], object),
-            workload_class=obj("workload_class"),
+            ts=number(r.ts for r in rows),
+            admitted=number(r.admitted for r in rows),
+            pool=coded(r.pool for r in rows),
+            replica=coded(r.replica.rsplit(":", 1)[0] for r in rows),
+            workload_class=coded(r.workload_class for r in rows),
+            session=coded(r.session for r in rows),
             bad=bad,
             follow=follow,
-            accept=num("accept_length"),
-            prompt_tokens=num("prompt_tokens"),
-            output_tokens=num("output_tokens"),
-            cached_tokens=num("cached_tokens"),
-            session=obj("session"),
+            accept=number(r.accept_length for r in rows),
+            prompt_tokens=number(r.prompt_tokens for r in rows),
+            output_tokens=number(r.output_tokens for r in rows),
+            cached_tokens=number(r.cached_tokens for r in rows),
             rules=tuple(tuple(sorted(r.rules)) for r in rows),
-            ids=obj("id"),
-            release=obj("release"),
+            ids=tuple(r.id for r in rows),
+            names=tuple(codes),
+            codes=codes,
         )
 
 

@@ -60,18 +60,15 @@ def working_set(window: Window, units: NDArray[np.intp], capacity: float) -> Wor
     if not len(s) or not capacity > 0:
         return None
     lo, hi = s.since(window.end - ACTIVE_S), s.upto(window.end)
-    mine = {window.units[i].replica for i in units}
-    last: dict[str, float] = {}
-    times: dict[str, int] = {}
-    for i in range(lo, hi):
-        if s.session[i] and s.replica[i] in mine:
-            key = str(s.session[i])
-            times[key] = times.get(key, 0) + 1
-            tokens = np.nansum([s.prompt_tokens[i], s.output_tokens[i]])
-            last[key] = float(tokens)
-    if len(last) < 5:
+    mine = np.asarray([s.code(window.units[i].replica) for i in units])
+    rows = np.arange(lo, hi)
+    rows = rows[np.isin(s.replica[rows], mine) & (s.session[rows] != s.code(""))]
+    tokens = np.nan_to_num(s.prompt_tokens[rows]) + np.nan_to_num(s.output_tokens[rows])
+    # The last row of each session holds its context: read the rows backwards, so that "first" is the last.
+    _, first, count = np.unique(s.session[rows][::-1], return_index=True, return_counts=True)
+    if len(first) < 5:
         return None
-    once = sum(n == 1 for n in times.values())
-    twice = sum(n == 2 for n in times.values())
+    last = tokens[::-1][first]
+    once, twice = int((count == 1).sum()), int((count == 2).sum())
     total = len(last) + once * (once - 1) / (2 * (twice + 1))
-    return WorkingSet(len(last), total, float(np.mean(list(last.values()))), capacity * len(units))
+    return WorkingSet(len(last), total, float(last.mean()), capacity * len(units))

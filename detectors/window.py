@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,8 @@ class Window:
     events: Sequence[Event] = ()
     excluded: Sequence[tuple[int, float, float]] = ()
     start: int = 0
+    memo: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False, compare=False)
+    """What detectors of one tick computed of this window already; never outlives the tick."""
 
     @property
     def end(self) -> float:
@@ -52,11 +55,17 @@ class Window:
         return (self.cube.first + self.start + cell + 1) * self.cube.step
 
     def value(self, name: str, cells: int | None = None) -> F:
-        """The last ``cells`` cells of a scalar array (all where None), ``[units, cells]``, NaN where missing."""
+        """The last ``cells`` cells of a scalar array (all where None), ``[units, cells]``, NaN where missing. Not to be written."""
         lo = self.start if cells is None else max(self.start, self.stop - cells)
-        if name not in self.cube.names():
-            return np.full((len(self.units), self.stop - lo), np.nan)
-        return self.cube.scalar(name)[:, lo : self.stop].astype(np.float64)
+        key = ("value", name, lo)
+        found = self.memo.get(key)
+        if found is None:
+            if self.cube.has(name):
+                found = self.cube.scalar(name)[:, lo : self.stop].astype(np.float64)
+            else:
+                found = np.full((len(self.units), self.stop - lo), np.nan)
+            self.memo[key] = found
+        return found  # type: ignore[no-any-return]
 
     def total(self, name: str, cells: int) -> F:
         """Sum of the last ``cells`` cells per replica; NaN where none is known."""
@@ -124,13 +133,17 @@ class Window:
 
 def nansum(x: F) -> F:
     """Sum over the last axis, NaN where every value is NaN (numpy gives 0 there)."""
-    out = np.nansum(x, axis=-1)
-    return np.where(np.isnan(x).all(axis=-1), np.nan, out)
+    none = np.isnan(x)
+    if not none.any():
+        return x.sum(axis=-1)  # type: ignore[no-any-return]
+    return np.where(none.all(axis=-1), np.nan, np.where(none, 0.0, x).sum(axis=-1))
 
 
 def nanmean(x: F) -> F:
     """Mean over the last axis without warnings; NaN where every value is NaN."""
-    n = (~np.isnan(x)).sum(axis=-1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(n > 0, np.nansum(x, axis=-1) / n, np.nan)
+    none = np.isnan(x)
+    if not none.any() and x.shape[-1]:
+        return x.mean(axis=-1)  # type: ignore[no-any-return]
+    n = (~none).sum(axis=-1)
+    return np.where(n > 0, np.where(none, 0.0, x).sum(axis=-1) / np.maximum(n, 1), np.nan)
 

@@ -19,7 +19,10 @@ from collectors.exposition import Exposition, Limits, parse
 
 def values(found: Exposition) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Value by name and sorted labels."""
-    return {(n, tuple(sorted(ls.items()))): v for (n, ls), v in zip(found.series, found.values.tolist(), strict=True)}
+    return {
+        (n, tuple(sorted(ls.items()))): v
+        for (n, ls), v in zip(found.series, found.values.tolist(), strict=True)
+    }
 
 
 def one(line: str) -> tuple[str, dict[str, str], float]:
@@ -87,8 +90,8 @@ def test_not_a_number_is_a_value_of_its_own(word: str) -> None:
         "a{",
         'a{b="c"',
         'a{b="c} 1',
-        'a{b=c} 1',
-        'a{b} 1',
+        "a{b=c} 1",
+        "a{b} 1",
         'a{b="c" d="e"} 1',
         'a{b="c",b="d"} 1',
         'a{="c"} 1',
@@ -126,11 +129,11 @@ def test_problems_of_one_kind_are_capped_and_counted() -> None:
 
 
 def test_line_ends_marks_and_blank_lines_do_not_matter() -> None:
-    plain = parse("# TYPE a counter\na 1\n\nb{c=\"d\"} 2\n")
+    plain = parse('# TYPE a counter\na 1\n\nb{c="d"} 2\n')
     for body in (
-        b"# TYPE a counter\r\na 1\r\n\r\nb{c=\"d\"} 2\r\n",
-        b"\xef\xbb\xbf# TYPE a counter\na 1\n\nb{c=\"d\"} 2\n",
-        b"# TYPE a counter\ra 1\rb{c=\"d\"} 2\r",
+        b'# TYPE a counter\r\na 1\r\n\r\nb{c="d"} 2\r\n',
+        b'\xef\xbb\xbf# TYPE a counter\na 1\n\nb{c="d"} 2\n',
+        b'# TYPE a counter\ra 1\rb{c="d"} 2\r',
     ):
         found = parse(body)
         assert values(found) == values(plain)
@@ -190,10 +193,16 @@ def test_of_duplicates_the_first_is_kept() -> None:
 def test_limits_cut_in_by_name() -> None:
     limits = Limits(max_series=2, max_label_length=5, max_labels=2, max_line=100)
     found = parse(
-        'ok1 1\nlong{a="123456"} 1\nmany{a="1",b="2",c="3"} 1\n' + "wide 1" + " " * 100 + "\nok2 2\nmore 3\n", limits=limits
+        'ok1 1\nlong{a="123456"} 1\nmany{a="1",b="2",c="3"} 1\n' + "wide 1" + " " * 100 + "\nok2 2\nmore 3\n",
+        limits=limits,
     )
     assert [n for n, _ in found.series] == ["ok1", "ok2"]
-    assert found.dropped == {"label_too_long": 1, "too_many_labels": 1, "line_too_long": 1, "too_many_series": 1}
+    assert found.dropped == {
+        "label_too_long": 1,
+        "too_many_labels": 1,
+        "line_too_long": 1,
+        "too_many_series": 1,
+    }
 
 
 def test_a_body_over_the_limit_is_read_up_to_a_whole_line() -> None:
@@ -211,7 +220,9 @@ def test_bytes_that_are_not_utf_8_cost_no_other_line() -> None:
 
 
 def test_types_are_read_but_never_needed() -> None:
-    found = parse("# HELP a text\n# TYPE a histogram\n# UNIT a seconds\n#TYPE nothing\n# TYPE\na_count 1\n# EOF\n")
+    found = parse(
+        "# HELP a text\n# TYPE a histogram\n# UNIT a seconds\n#TYPE nothing\n# TYPE\na_count 1\n# EOF\n"
+    )
     assert found.types == {"a": "histogram"}
     assert found.problems == []
 
@@ -230,7 +241,13 @@ def test_a_hundred_thousand_series_in_twenty_megabytes_are_read_in_seconds() -> 
 
 
 def test_long_runs_of_hostile_characters_take_linear_time() -> None:
-    for piece in ('a{b="' + '\\"' * 100_000, "a" * 200_000, "{" * 200_000, 'a{' + 'b="c",' * 30_000 + "} 1", " " * 200_000 + "x"):
+    for piece in (
+        'a{b="' + '\\"' * 100_000,
+        "a" * 200_000,
+        "{" * 200_000,
+        "a{" + 'b="c",' * 30_000 + "} 1",
+        " " * 200_000 + "x",
+    ):
         began = time.process_time()
         found = parse(piece + "\nlast 1\n")
         assert time.process_time() - began < 5
@@ -243,11 +260,13 @@ _names = st.from_regex(r"[a-z][a-z0-9_:]{0,10}", fullmatch=True).filter(
     lambda n: not n.endswith(("_total", "_bucket", "_count", "_sum", "_created"))
 )
 _keys = st.from_regex(r"[a-z][a-z0-9_]{0,6}", fullmatch=True).filter(lambda k: k not in ("le", "quantile"))
-_texts = st.text(st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters="\x85\u2028\u2029"), max_size=12).map(
-    lambda t: t.strip()
-)
+_texts = st.text(
+    st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters="\x85\u2028\u2029"), max_size=12
+).map(lambda t: t.strip())
 _special = st.sampled_from(['"', "\\", "\n", '\\"', "{", "}", ",", "=", "# x", " ", "\\n", "a b"])
-_labels = st.dictionaries(_keys, st.one_of(_texts, _special, st.tuples(_texts, _special, _texts).map("".join)), max_size=4)
+_labels = st.dictionaries(
+    _keys, st.one_of(_texts, _special, st.tuples(_texts, _special, _texts).map("".join)), max_size=4
+)
 _numbers = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.integers(-(10**18), 10**18).map(str),
@@ -288,7 +307,7 @@ def test_valid_text_means_the_same_as_to_the_official_parser(lines: list[str]) -
 
 
 @settings(max_examples=100, deadline=None)
-@given(_labels, st.sampled_from(["", ' # {a="b"} 0.5', ' # {a="b"} 4 123', " 123", ' 5.5 # {} 1.0']))
+@given(_labels, st.sampled_from(["", ' # {a="b"} 0.5', ' # {a="b"} 4 123', " 123", " 5.5 # {} 1.0"]))
 def test_openmetrics_lines_mean_the_same_as_to_the_official_parser(labels: dict[str, str], tail: str) -> None:
     body = "# TYPE a counter\n" + _line("a_total", labels, "2.5", " ", False, "") + tail + "\n# EOF\n"
     (family,) = official_openmetrics(body)
@@ -334,6 +353,9 @@ def test_captures_mean_the_same_as_to_the_official_parser(shared: Path) -> None:
         }
         assert found.keys() == expected.keys(), path.name
         for key, v in found.items():
-            assert v == float(expected[key]) or (math.isnan(v) and math.isnan(expected[key])), (path.name, key)
+            assert v == float(expected[key]) or (math.isnan(v) and math.isnan(expected[key])), (
+                path.name,
+                key,
+            )
         compared += len(found)
     assert compared > 10_000

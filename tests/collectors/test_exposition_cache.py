@@ -180,8 +180,13 @@ _NAMES = ["a", "b", 'c{x="1"}', 'c{x="2"}', 'c{x="1 2"}', "# TYPE a counter", ".
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.lists(st.tuples(st.sampled_from(_NAMES), _NUMBERS), max_size=8), min_size=1, max_size=7), st.booleans())
-def test_any_sequence_of_scrapes_says_the_same_as_fresh_parses(bodies: list[list[tuple[str, str]]], ended: bool) -> None:
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from(_NAMES), _NUMBERS), max_size=8), min_size=1, max_size=7),
+    st.booleans(),
+)
+def test_any_sequence_of_scrapes_says_the_same_as_fresh_parses(
+    bodies: list[list[tuple[str, str]]], ended: bool
+) -> None:
     cache = PrefixCache()
     for lines in bodies:
         text = "\n".join(n if n.startswith(("#", ".")) or not n else f"{n} {v}" for n, v in lines)

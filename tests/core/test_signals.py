@@ -18,7 +18,9 @@ def test_every_id_of_the_facts_is_a_canonical_signal(shared: Path) -> None:
     assert missing == []
 
 
-def test_kinds_agree_with_the_facts_except_where_the_facts_mix_or_the_values_are_not_whole(shared: Path) -> None:
+def test_kinds_agree_with_the_facts_except_where_the_facts_mix_or_the_values_are_not_whole(
+    shared: Path,
+) -> None:
     facts = yaml.safe_load((shared / "engines.yaml").read_text())["signals"]
     other = {s["id"]: SIGNALS[s["id"]].kind for s in facts if s["type"] != SIGNALS[s["id"]].kind}
     assert other == {

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from collectors.dictionary import Dictionary
 from collectors.discovery import Endpoint
-from collectors.exposition import Limits, PrefixCache
+from collectors.exposition import Exposition, Limits, PrefixCache
+from collectors.knownlines import KnownLines
 from collectors.mapping import plan as make_plan
 from collectors.plan import Plan
+from collectors.sharing import Pool, content
 from core.classes import ClassRules
 from core.config_models import ScrapeSource
 from core.frames import Reading, Target
 from core.records import Problem
 from core.roles import Roles
 
-EXAMINE_EVERY = 20
+EXAMINE_EVERY = 40
 """Scrapes between two looks at what cannot be true in the values (buckets that fall, impossible ratios)."""
+
+
+CALM_SCRAPES = 20
+"""Scrapes without a new line after which a target's line cache is dropped."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,7 @@ class BodyTools:
     dictionary: Dictionary
     classes: ClassRules
     roles: Roles
+    pool: Pool = field(default_factory=Pool)
 
     def target(self, endpoint: Endpoint, source: str) -> Target:
         """The target of an endpoint as far as its labels tell."""
@@ -51,6 +58,9 @@ class BodyReader:
         self._plan: Plan | None = None
         self._generation = -1
         self._since = 0
+        self._known: KnownLines | None = None
+        self._standing: list[Problem] = []
+        self._calm = 0
 
     @property
     def unversioned(self) -> frozenset[str]:
@@ -64,27 +74,51 @@ class BodyReader:
 
         The reading is None where a body that is not empty holds no series.
         """
-        found = self._cache.scrape(body, ts=t)
-        self.fresh = False
-        problems = [self._named(p, t) for p in found.problems]
-        if not found.series and body.strip():
-            return None, problems
+        values = None if self._known is None else self._known.read(body)
+        if values is not None:
+            problems = [replace(p, ts=t) for p in self._standing]
+            self._rest()
+        else:
+            found = self._cache.scrape(body, ts=t)
+            self.fresh = False
+            problems = self._standing = [self._named(p, t) for p in found.problems]
+            if not found.series and body.strip():
+                self._known = None
+                return None, problems
+            values = found.values
+            self._learn(found)
         plan = self._plan
-        if plan is None or found.generation != self._generation:
-            plan = self._plan = make_plan(
-                found.series, self._tools.dictionary, self._tools.classes, self._base
-            )
-            self._generation = found.generation
-            self._cache.keep(plan.used)
-            self._since = 0
-            self._retarget()
+        assert plan is not None
         if self._since % EXAMINE_EVERY == 0:
-            problems += [
-                self._named(p, t) for p in plan.problems(found.values, source=self._base.source, ts=t)
-            ]
+            unlikely = plan.problems(values, source=self._base.source, ts=t)
+            problems = problems + [self._named(p, t) for p in unlikely]
         self._since += 1
-        gauges, counts, sums = plan.apply(found.values)
-        return Reading(self.target, t, plan.layout, gauges, counts, sums, plan.start(found.values)), problems
+        gauges, counts, sums = plan.apply(values)
+        return Reading(self.target, t, plan.layout, gauges, counts, sums, plan.start(values)), problems
+
+    def _learn(self, found: Exposition) -> None:
+        """Plan anew if the series changed, and remember what each line of the body just read was."""
+        cache, plan, pool = self._cache, self._plan, self._tools.pool
+        lines, heads, slots = cache._lines, cache._line_head, cache._line_slot
+        if plan is None or found.generation != self._generation:
+            plan = make_plan(found.series, self._tools.dictionary, self._tools.classes, self._base)
+            plan.layout = pool.one(plan.layout, plan.layout.id)
+            plan.folds = pool.one(plan.folds, content(plan.folds))
+            self._plan, self._generation, self._since = plan, found.generation, 0
+            cache.keep(plan.used)
+            self._retarget()
+        self._known, self._calm = None, 0
+        if (
+            lines and not cache._absent
+        ):  # the cache counts how long series are gone, so it has to see those bodies
+            known = KnownLines(lines, heads, slots, plan.used, len(found.series))
+            self._known = pool.one(known, known.key)
+
+    def _rest(self) -> None:
+        """After a calm while, drop the cache, most of a target's memory: the next unusual body is read from scratch."""
+        self._calm += 1
+        if self._calm == CALM_SCRAPES:
+            self._cache, self._generation = PrefixCache(self._limits, self._base.source), -1
 
     def set_version(self, version: str) -> None:
         """The engine's version as it told it elsewhere; what the series say wins."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from collectors.bodies import BodyTools
 from collectors.discovery import Discovery
-from collectors.scrape import TargetScraper, tls_context
+from collectors.scrape import TargetScraper, slot_of, slots_of, tls_context
 from collectors.selfmetrics import SelfMetrics
 from core.config_models import ScrapeSource
 from core.frames import Reading
@@ -22,7 +23,11 @@ REFRESH_SECONDS = 5.0
 
 
 class SourceScraper:
-    """Runs until cancelled; targets come and go with discovery, none waits for another."""
+    """Runs until cancelled; targets come and go with discovery, none waits for another.
+
+    The interval is divided into slots. At each slot's time all its targets are asked together, and given up together at the
+    timeout: one timer for many targets.
+    """
 
     def __init__(
         self,
@@ -35,6 +40,7 @@ class SourceScraper:
         refresh: float = REFRESH_SECONDS,
     ) -> None:
         self.source = source
+        self._name = source.name or "scrape"
         self._tools, self._emit, self._problem, self._metrics, self._refresh = (
             tools,
             emit,
@@ -45,40 +51,73 @@ class SourceScraper:
         self._discovery = Discovery(source, problem)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="first-read")
         self._tls = tls_context(source)
-        self._running: dict[str, tuple[TargetScraper, asyncio.Task[None]]] = {}
+        self._running: dict[str, TargetScraper] = {}
+        self._slots: list[dict[str, TargetScraper]] = [{} for _ in range(slots_of(source.every))]
 
     @property
     def scrapers(self) -> list[TargetScraper]:
         """The scrapers now running."""
-        return [s for s, _ in self._running.values()]
+        return list(self._running.values())
 
     async def run(self) -> None:
         """Follow discovery and scrape, for ever."""
+        following = asyncio.create_task(self._follow_for_ever())
         try:
-            while True:
-                try:
-                    await self._follow()
-                except OSError as error:
-                    log.warning("discovery of %s failed: %s", self.source.name or "scrape", error)
-                await asyncio.sleep(self._refresh)
+            await self._tick_for_ever(following)
         finally:
-            tasks = [task for _, task in self._running.values()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            for scraper in self._running.values():
+                scraper.close()
             self._running.clear()
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _tick_for_ever(self, following: asyncio.Task[None]) -> None:
+        count = len(self._slots)
+        width = self.source.every / count
+        loop = asyncio.get_running_loop()
+        tick = math.floor(time.time() / width)
+        while True:
+            tick += 1
+            late = time.time() - tick * width
+            if late > self.source.every or late < -self.source.every:
+                if late > 0:
+                    log.warning(
+                        "%s: the collector was held up for %.0f s; scrapes of that time are missing",
+                        self._name,
+                        late,
+                    )
+                    self._metrics.missed.inc(len(self._running) * int(late // self.source.every))
+                tick = math.floor(time.time() / width) + 1  # also after the clock was set
+                late = time.time() - tick * width
+            await asyncio.sleep(max(0.0, -late))
+            if following.done():
+                following.result()
+            self._metrics.late.set(max(0.0, time.time() - tick * width))
+            fired = []
+            for scraper in self._slots[tick % count].values():
+                t = time.time()
+                if scraper.fire(t):
+                    fired.append((scraper, t))
+            if fired:
+                loop.call_later(self.source.timeout, _expire, fired)
+
+    async def _follow_for_ever(self) -> None:
+        while True:
+            try:
+                await self._follow()
+            except OSError as error:
+                log.warning("discovery of %s failed: %s", self._name, error)
+            await asyncio.sleep(self._refresh)
 
     async def _follow(self) -> None:
         wanted = {e.key: e for e in await self._discovery.refresh()}
         for key in self._running.keys() - wanted.keys():
-            self._running.pop(key)[1].cancel()
+            self._running.pop(key).close()
+            self._slots[slot_of(key, len(self._slots))].pop(key, None)
         for key, endpoint in wanted.items():
-            known = self._running.get(key)
-            if known is not None and not known[1].done():
+            if key in self._running:
                 continue
-            if known is not None and not known[1].cancelled() and (error := known[1].exception()) is not None:
-                log.error("the scraper of %s ended: %r; it is started again", endpoint.url, error)
             try:
                 scraper = TargetScraper(
                     endpoint,
@@ -91,19 +130,16 @@ class SourceScraper:
                     pool=self._pool,
                 )
             except ValueError as error:
+                text, fix = f"The address cannot be scraped: {error}.", "Write host:port."
                 self._problem(
-                    Problem(
-                        time.time(),
-                        self.source.name or "scrape",
-                        "sd_bad_target",
-                        endpoint.address[:200],
-                        f"The address cannot be scraped: {error}.",
-                        "Write host:port.",
-                    )
+                    Problem(time.time(), self._name, "sd_bad_target", endpoint.address[:200], text, fix)
                 )
                 continue
-            self._running[key] = (scraper, asyncio.create_task(scraper.run()))
-        self._metrics.targets.labels(self.source.name or "scrape").set(len(self._running))
-        self._metrics.targets_up.labels(self.source.name or "scrape").set(
-            sum(bool(s.up) for s in self.scrapers)
-        )
+            self._running[key] = self._slots[slot_of(key, len(self._slots))][key] = scraper
+        self._metrics.targets.labels(self._name).set(len(self._running))
+        self._metrics.targets_up.labels(self._name).set(sum(bool(s.up) for s in self.scrapers))
+
+
+def _expire(fired: list[tuple[TargetScraper, float]]) -> None:
+    for scraper, t in fired:
+        scraper.expire(t)

@@ -20,6 +20,7 @@ class SelfMetrics:
 
     def __init__(self) -> None:
         r = self.registry = CollectorRegistry()
+        self._good: list[float] = []
         self.scrapes = Counter(
             "gustfront_scrapes",
             "Scrapes finished, by outcome (ok or the problem's code).",
@@ -78,6 +79,14 @@ class SelfMetrics:
             "gustfront_collect_heartbeat_timestamp_seconds", "Last heartbeat of the collector.", registry=r
         )
 
+    def scraped(self, seconds: float) -> None:
+        """Note a good scrape; cheap, since it happens for each."""
+        self._good.append(seconds)
+
     def text(self) -> str:
         """All metrics in the Prometheus text format."""
+        good, self._good = self._good, []
+        self.scrapes.labels("ok").inc(len(good))
+        for seconds in good:
+            self.scrape_seconds.observe(seconds)
         return generate_latest(self.registry).decode()

@@ -11,8 +11,9 @@ import asyncio
 import socket
 import ssl
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 HEAD_LIMIT = 64 * 1024
 _BUFFER_SIZE = 256 * 1024
@@ -35,11 +36,15 @@ class Response:
     body: bytes
 
 
+Done = Callable[[Response | WireError], None]
+
+
 class _Shared:
     """One read buffer for every connection of a loop: data is copied out before the next read can happen."""
 
     def __init__(self) -> None:
-        self.view = memoryview(bytearray(_BUFFER_SIZE))
+        self.array = bytearray(_BUFFER_SIZE)
+        self.view = memoryview(self.array)
 
 
 _shared = _Shared()
@@ -51,8 +56,7 @@ class _Connection(asyncio.BufferedProtocol):
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self.closed = False
-        self.used = 0
-        self._future: asyncio.Future[Response] | None = None
+        self._done: Done | None = None
         self._reset(0)
 
     def _reset(self, limit: int) -> None:
@@ -65,26 +69,51 @@ class _Connection(asyncio.BufferedProtocol):
         self._chunked = False
         self._body = bytearray()
 
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is awaited."""
+        return self._done is not None
+
     # -- asyncio callbacks ---------------------------------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(
+            asyncio.Transport, transport
+        )  # also another loop's transport, which is no subclass
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return _shared.view
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._future is None:
+        if self._done is None:
             self.abort()  # data that nobody asked for: the connection can no longer be trusted
             return
-        self._buf += _shared.view[:nbytes]
         try:
-            self._advance()
+            if self._buf or not self._whole(nbytes):
+                self._buf += _shared.view[:nbytes]
+                self._advance()
         except WireError as error:
             self._fail(error)
 
+    def _whole(self, nbytes: int) -> bool:
+        """Take an answer that arrived in one piece without copying it twice. False where it is not as simple as that."""
+        end = _shared.array.find(b"\r\n\r\n", 0, nbytes)
+        if end < 0:
+            return False
+        status, head = _parse_head(bytes(_shared.view[:end]))
+        if (
+            status != 200
+            or head.get("content-length") != str(nbytes - end - 4)
+            or "transfer-encoding" in head
+        ):
+            return False
+        if nbytes - end - 4 > self._limit:
+            return False
+        self._status, self._head, self._length = status, head, nbytes - end - 4
+        self._finish(bytes(_shared.view[end + 4 : nbytes]))
+        return True
+
     def eof_received(self) -> bool:
-        if self._future is not None:
+        if self._done is not None:
             if self._head is not None and self._length is None and not self._chunked:
                 self._finish(bytes(self._buf[self._pos :]))
             elif self._head is None and not self._buf:
@@ -96,54 +125,51 @@ class _Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        if self._future is not None:
+        if self._done is not None:
             if self._head is None and not self._buf:
                 self._fail(WireError("reset", "the connection was reset before an answer"))
             else:
                 self._fail(WireError("truncated", "the connection broke in the middle of the answer"))
 
-    # -- requests --------------------------------------------------------------------------------------------------------------
-    def request(self, data: bytes, limit: int) -> asyncio.Future[Response]:
-        """Send one request; the future gets the response or a :class:`WireError`."""
+    # -- requests --------------------------------------------------------------------------------------------------
+    def request(self, data: bytes, limit: int, done: Done) -> None:
+        """Send one request; ``done`` is called once with the answer or what went wrong, from within the event loop."""
         assert self.transport is not None
         self._reset(limit)
-        self.used += 1
-        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._future = future
+        self._done = done
         self.transport.write(data)
-        return future
 
     def abort(self) -> None:
-        """Drop the connection at once."""
+        """Drop the connection at once; whoever waits is not told."""
         self.closed = True
-        self._future = None
+        self._done = None
         if self.transport is not None:
             self.transport.abort()
 
     def _fail(self, error: WireError) -> None:
-        future, self._future = self._future, None
+        done = self._done
         self.abort()
-        if future is not None and not future.done():
-            future.set_exception(error)
+        if done is not None:
+            done(error)
 
     def _finish(self, body: bytes) -> None:
-        future, self._future = self._future, None
+        done, self._done = self._done, None
         head = self._head or {}
         if (self._length is None and not self._chunked) or head.get("connection", "").lower() == "close":
             self.closed = True
         self._buf = self._body = bytearray()
         if self.closed and self.transport is not None:
             self.transport.close()
-        if future is None or future.done():
+        if done is None:
             return
         encoding = head.get("content-encoding", "").lower()
         if encoding not in ("", "identity"):
             try:
                 body = _decode(body, encoding, self._limit)
             except WireError as error:
-                future.set_exception(error)
+                done(error)
                 return
-        future.set_result(Response(self._status, head, body))
+        done(Response(self._status, head, body))
 
     # -- parsing -----------------------------------------------------------------------------------------------------------------
     def _advance(self) -> None:
@@ -262,6 +288,17 @@ class Session:
         self.host, self.port, self.tls = host, port, tls
         self._connection: _Connection | None = None
 
+    @property
+    def ready(self) -> bool:
+        """Whether a kept connection can be asked at once."""
+        connection = self._connection
+        return connection is not None and not connection.closed and not connection.busy
+
+    def ask(self, request: bytes, limit: int, done: Done) -> None:
+        """Send a request on the kept connection (see ``ready``); ``done`` is called later, not after ``close``."""
+        assert self._connection is not None
+        self._connection.request(request, limit, done)
+
     async def get(self, request: bytes, *, timeout: float, limit: int) -> Response:
         """Send the bytes of one GET request; ``timeout`` seconds bound everything from connecting to the last byte.
 
@@ -269,21 +306,35 @@ class Session:
         """
         try:
             async with asyncio.timeout(timeout):
-                connection = self._connection
-                if connection is not None and not connection.closed:
+                if self.ready:
                     try:
-                        return await connection.request(request, limit)
+                        return await self._answer(request, limit)
                     except WireError as error:
                         if error.kind != "reset":
                             raise
-                connection = self._connection = await self._connect()
-                return await connection.request(request, limit)
+                self.close()
+                self._connection = await self._connect()
+                return await self._answer(request, limit)
         except TimeoutError:
             self.close()
             raise WireError("timeout", f"no complete answer within {timeout:g} s") from None
         except asyncio.CancelledError:
             self.close()
             raise
+
+    async def _answer(self, request: bytes, limit: int) -> Response:
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Response | WireError) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, WireError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        self.ask(request, limit, done)
+        return await future
 
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()

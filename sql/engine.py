@@ -8,6 +8,7 @@ PostgreSQL: the reading engine sets ``default_transaction_read_only``.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -148,15 +149,41 @@ def upsert(
         bulk(connection, table, keys, [tuple(_plain(r[k]) for k in keys) for r in rows], update=update)
 
 
+def clean(text: str) -> str:
+    """Text that both databases can hold: NUL and lone surrogates become U+FFFD."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
 def _plain(value: Any) -> Any:
-    """A numpy scalar as the Python value it is: SQLite would store an ``int64`` as bytes."""
+    """A numpy scalar as the Python value it is: SQLite would store an ``int64`` as bytes. Text that can be stored."""
+    if isinstance(value, str):
+        return clean(value)
     return value.item() if isinstance(value, np.generic) else value
 
 
 def to_json(value: Any) -> str:
     """Compact JSON text; NaN and infinities become null, numpy values and sets what they hold."""
     options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-    return orjson.dumps(value, default=_jsonable, option=options).decode()
+    try:
+        text = orjson.dumps(value, default=_jsonable, option=options).decode()
+    except TypeError as error:
+        if "surrogates" not in str(error):
+            raise
+        text = "\\u0000"
+    if "\\u0000" in text:
+        text = orjson.dumps(_cleaned(value), default=_jsonable, option=options).decode()
+    return text
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {_cleaned(k): _cleaned(v) for k, v in value.items()}
+    return [_cleaned(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def _jsonable(value: Any) -> Any:

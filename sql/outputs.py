@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import Connection, select
 
 from core.records import OutputRecord
-from sql.engine import to_json, upsert
+from sql.engine import clean, to_json, upsert
 from sql.schema import outputs
 
 _PLAIN = (
@@ -44,7 +44,8 @@ def add(connection: Connection, records: Iterable[OutputRecord]) -> int:
         row["class_"] = r.workload_class
         row["rules"] = to_json(r.rules)
         row["features"] = to_json(r.features)
-        rows.setdefault(r.id, row)
+        row["id"] = clean(r.id)
+        rows.setdefault(row["id"], row)
     ids = list(rows)
     have: set[str] = set()
     for i in range(0, len(ids), 500):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
-from core.text import score_text
+from core.text import RULES, score_text
 from tests.core.text_samples import PROSE, sprinkle
 
 SCHEMA = {
@@ -135,3 +136,8 @@ def test_a_script_that_changes_half_way_is_a_rate() -> None:
     score = score_text(PROSE[:320] + " " + russian)
     assert "script_flip" in score.rules
     assert score.verdict == "soft"
+
+
+def test_every_rule_is_described() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "text-rules.md").read_text()
+    assert [rule for rule in sorted(RULES) if f"`{rule}`" not in page] == []

@@ -79,8 +79,12 @@ class CapacityShortfall:
         m = now(window, cells, *_FLOORS, "n", "ttft", "finished", "preempted_per_finished")
         fast = now(window, max(1, cells // 2), "waiting")
         with np.errstate(invalid="ignore"):
-            waits = np.fmin(m["waiting"], fast["waiting"]) >= 3.0 + 4.0 * np.nan_to_num(normal.centre["waiting"])
-            slow = (m["queue"] >= 5 * np.maximum(np.nan_to_num(normal.centre["queue"]), 0.01)) | np.isnan(m["queue"])
+            waits = np.fmin(m["waiting"], fast["waiting"]) >= 3.0 + 4.0 * np.nan_to_num(
+                normal.centre["waiting"]
+            )
+            slow = (m["queue"] >= 5 * np.maximum(np.nan_to_num(normal.centre["queue"]), 0.01)) | np.isnan(
+                m["queue"]
+            )
             works = (m["finished"] > 0) | (m["n"] > 0)
             queueing = waits & slow & works
         findings = []
@@ -96,7 +100,14 @@ class CapacityShortfall:
         return Verdict(findings, {})
 
     def _finding(
-        self, window: Window, normal: Normal, m: dict[str, F], pool: str, seen: NDArray[np.intp], hit: NDArray[np.intp], burn: float
+        self,
+        window: Window,
+        normal: Normal,
+        m: dict[str, F],
+        pool: str,
+        seen: NDArray[np.intp],
+        hit: NDArray[np.intp],
+        burn: float,
     ) -> Finding:
         def mean(x: F) -> float:
             y = x[hit]
@@ -104,12 +115,21 @@ class CapacityShortfall:
 
         c, v = {k: mean(x) for k, x in normal.centre.items()}, {k: mean(x) for k, x in m.items()}
         wait = window.value("waiting", 8)[hit]
-        growth = float(np.nanmean(wait[:, -2:]) - np.nanmean(wait[:, :2])) / (6 * window.step) if wait.shape[1] == 8 and not np.isnan(wait).all(axis=0).any() else 0.0
+        growth = (
+            float(np.nanmean(wait[:, -2:]) - np.nanmean(wait[:, :2])) / (6 * window.step)
+            if wait.shape[1] == 8 and not np.isnan(wait).all(axis=0).any()
+            else 0.0
+        )
         demand = v["arrivals"] + max(growth, 0.0)
         factor = demand / c["arrivals"] if c["arrivals"] > 0 else float("nan")
         classes = window.classes_of(hit)
         links = [
-            Link("more requests arrive", "arrivals", 1.2 * c["arrivals"], show=lambda x: f"{x:.2g}/s per replica"),
+            Link(
+                "more requests arrive",
+                "arrivals",
+                1.2 * c["arrivals"],
+                show=lambda x: f"{x:.2g}/s per replica",
+            ),
             Link("all slots fill", "running", 1.5 * max(c["running"], 1.0), show=number),
             Link("requests queue", "waiting", 3.0 + 4 * c["waiting"], show=number),
             Link("queueing makes the first token late", "queue", max(5 * c["queue"], 0.05), show=seconds),
@@ -127,7 +147,10 @@ class CapacityShortfall:
         )
         goal = window.context.objective(p99[0]) if p99 else None
         title = f"Capacity shortfall on {pool}" + (
-            f": {p99[0]} TTFT p99 {p99[1].split(' (')[0]}" + (f", objective {seconds(goal.threshold)}" if goal else "") if p99 else ""
+            f": {p99[0]} TTFT p99 {p99[1].split(' (')[0]}"
+            + (f", objective {seconds(goal.threshold)}" if goal else "")
+            if p99
+            else ""
         )
 
         def row(signal: str, key: str, unit: str, note: str = "") -> Evidence:
@@ -135,17 +158,42 @@ class CapacityShortfall:
 
         evidence = (
             row("requests_waiting", "waiting", "requests per replica"),
-            Evidence("arrivals", pool, _n(c["arrivals"]), _n(demand), _n(c["arrivals"]), onset, "requests/s per replica", "first tokens plus growth of the queue"),
+            Evidence(
+                "arrivals",
+                pool,
+                _n(c["arrivals"]),
+                _n(demand),
+                _n(c["arrivals"]),
+                onset,
+                "requests/s per replica",
+                "first tokens plus growth of the queue",
+            ),
             row("requests_running", "running", "requests per replica"),
             row("queue_time_seconds", "queue", "s (mean)"),
             row("request_success_total", "done", "finished/s per replica"),
             row("kv_cache_usage_ratio", "kv", "0..1"),
         )
         ruled_out = (
-            RuledOut("kv_eviction_storm", "redone work costs prefill time; preemptions", f"prefill {seconds(c['prefill_seconds'])} → {seconds(v['prefill_seconds'])}, {v['preempted_per_finished']:.2g} preemptions per finished request, KV {percent(v['kv'])}"),
-            RuledOut("replica_skew", "one replica queues while others idle", f"{len(hit)} of {len(seen)} replicas queue"),
-            RuledOut("wedged", "no progress while work waits", f"{v['done']:.2g} requests/s finish per replica (normal {c['done']:.2g})"),
-            RuledOut("slow_replica", "decode step time at own normal", f"ITL {seconds(c['itl'])} → {seconds(v['itl'])} at {number(c['running'])} → {number(v['running'])} running, on all replicas"),
+            RuledOut(
+                "kv_eviction_storm",
+                "redone work costs prefill time; preemptions",
+                f"prefill {seconds(c['prefill_seconds'])} → {seconds(v['prefill_seconds'])}, {v['preempted_per_finished']:.2g} preemptions per finished request, KV {percent(v['kv'])}",
+            ),
+            RuledOut(
+                "replica_skew",
+                "one replica queues while others idle",
+                f"{len(hit)} of {len(seen)} replicas queue",
+            ),
+            RuledOut(
+                "wedged",
+                "no progress while work waits",
+                f"{v['done']:.2g} requests/s finish per replica (normal {c['done']:.2g})",
+            ),
+            RuledOut(
+                "slow_replica",
+                "decode step time at own normal",
+                f"ITL {seconds(c['itl'])} → {seconds(v['itl'])} at {number(c['running'])} → {number(v['running'])} running, on all replicas",
+            ),
         )
         return Finding(
             kind=self.kind,

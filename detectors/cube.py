@@ -199,7 +199,9 @@ class Cube:
         scalars: list[tuple[str, str, NDArray[np.intp], str]] = []
         for need in self._needs:
             for part in ("g", "n", "s"):
-                slots = [_slot(layout, i, part) for i, c in enumerate(layout.columns) if _wanted(need, c, part)]
+                slots = [
+                    _slot(layout, i, part) for i, c in enumerate(layout.columns) if _wanted(need, c, part)
+                ]
                 if slots:
                     scalars.append((need.name, part, np.asarray(slots, np.intp), need.how))
         hists: dict[tuple[str, HistKey], tuple[list[slice], list[int]]] = {}

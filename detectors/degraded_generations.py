@@ -101,7 +101,10 @@ class DegradedGenerations:
                     stream = streams[key] = [[0.0, float(s.ts[i])] for _ in HARMS]
                 if bool(s.follow[i]):
                     continue
-                if _push(stream, bool(s.bad[i]), float(s.ts[i]), steps.get(pool) or steps[""]) and pool not in alarms:
+                if (
+                    _push(stream, bool(s.bad[i]), float(s.ts[i]), steps.get(pool) or steps[""])
+                    and pool not in alarms
+                ):
                     alarms[pool] = {
                         "onset": min(x[1] for x in stream if x[0] >= ALARM),
                         "at": float(s.ts[i]),
@@ -136,7 +139,9 @@ class DegradedGenerations:
         carriers, gain, table = carriers_of(s, rows, p0)
         mine = rows[np.isin(s.replica[rows], [s.code(r) for r in carriers])]
         everyone = len(carriers) == len(table)
-        load = self._load(window, pool, mine, alarm) if everyone else LoadVerdict(False, "carried by a subset")
+        load = (
+            self._load(window, pool, mine, alarm) if everyone else LoadVerdict(False, "carried by a subset")
+        )
         verdict = load.verdict if (everyone or len(table) == 1) else (False if gain >= log(100.0) else None)
         classes = tuple(sorted({s.names[c] for c in s.workload_class[bad] if s.names[c]}))
         k, n = int(s.bad[mine].sum()), len(mine)
@@ -146,18 +151,49 @@ class DegradedGenerations:
         rules = _rules(s, bad)
         onset = float(max(alarm["onset"], s.ts[bad[0]] - 60.0)) if len(bad) else float(alarm["onset"])
         evidence = [
-            Evidence("degraded outputs", names(carriers), _r(old), _r(rate), _r(p0), onset, "share of sampled answers", f"{k} of {n} (first bad turn of a session)"),
+            Evidence(
+                "degraded outputs",
+                names(carriers),
+                _r(old),
+                _r(rate),
+                _r(p0),
+                onset,
+                "share of sampled answers",
+                f"{k} of {n} (first bad turn of a session)",
+            ),
         ]
         evidence += [
-            Evidence("degraded outputs", r, _r(old), _r(kr / max(nr, 1)), _r(p0), onset, "share of sampled answers", f"{kr} of {nr}")
+            Evidence(
+                "degraded outputs",
+                r,
+                _r(old),
+                _r(kr / max(nr, 1)),
+                _r(p0),
+                onset,
+                "share of sampled answers",
+                f"{kr} of {nr}",
+            )
             for r, (kr, nr) in sorted(table.items())
         ]
         if witness is not None:
-            evidence.append(Evidence("spec_accept_length", "bad answers", before.get("accept"), _r(witness[0]), before.get("accept"), onset, "tokens per step", witness[1]))
+            evidence.append(
+                Evidence(
+                    "spec_accept_length",
+                    "bad answers",
+                    before.get("accept"),
+                    _r(witness[0]),
+                    before.get("accept"),
+                    onset,
+                    "tokens per step",
+                    witness[1],
+                )
+            )
         evidence += load.evidence(names(carriers), onset)
         where = f"{names(carriers)} ({pool})" if not everyone else pool
         spread = (
-            "all replicas of the pool carry it" if everyone else f"{names(carriers)} carries it, {len(table) - len(carriers)} others do not"
+            "all replicas of the pool carry it"
+            if everyone
+            else f"{names(carriers)} carries it, {len(table) - len(carriers)} others do not"
         )
         return Finding(
             kind=self.kind,
@@ -175,8 +211,16 @@ class DegradedGenerations:
             ruled_out=self._ruled_out(window, pool, s, rows, bad, k, n, p0, before, everyone, load, table),
             detail={
                 "chain": [
-                    {"at": onset, "what": "first broken answers", "value": ", ".join(sorted({s.names[x] for x in s.replica[bad[:3]]}))},
-                    {"at": float(alarm["at"]), "what": "the rate is beyond chance", "value": f"{k} of {n} since"},
+                    {
+                        "at": onset,
+                        "what": "first broken answers",
+                        "value": ", ".join(sorted({s.names[x] for x in s.replica[bad[:3]]})),
+                    },
+                    {
+                        "at": float(alarm["at"]),
+                        "what": "the rate is beyond chance",
+                        "value": f"{k} of {n} since",
+                    },
                 ],
                 "actions": _actions(everyone, carriers, verdict),
                 "harm": {"answers_broken": k, "answers_sampled": n},
@@ -196,25 +240,62 @@ class DegradedGenerations:
 
     @staticmethod
     def _ruled_out(
-        window: Window, pool: str, s: Samples, rows: NDArray[np.intp], bad: NDArray[np.intp], k: int, n: int, p0: float,
-        before: Json, everyone: bool, load: LoadVerdict, table: dict[str, tuple[int, int]],
+        window: Window,
+        pool: str,
+        s: Samples,
+        rows: NDArray[np.intp],
+        bad: NDArray[np.intp],
+        k: int,
+        n: int,
+        p0: float,
+        before: Json,
+        everyone: bool,
+        load: LoadVerdict,
+        table: dict[str, tuple[int, int]],
     ) -> tuple[RuledOut, ...]:
         chance = float(poisson_tail(k, n * p0))
         sessions = len(np.unique(s.session[bad]))
         ok = rows[~s.bad[rows]]
         base, a_ok = before.get("accept"), s.accept[ok]
         a_ok = a_ok[~np.isnan(a_ok)]
-        mix = {s.names[c]: int(s.bad[rows[s.workload_class[rows] == c]].sum()) for c in np.unique(s.workload_class[rows])}
+        mix = {
+            s.names[c]: int(s.bad[rows[s.workload_class[rows] == c]].sum())
+            for c in np.unique(s.workload_class[rows])
+        }
         out = [
-            RuledOut("base rate", f"Poisson tail against the learnt rate ({before['bad']} of {before['n']} before)", f"p = {chance:.1g} for {k} of {n}"),
-            RuledOut("one bad session", "only the first bad turn of a session counts", f"{sessions} sessions"),
-            RuledOut("traffic_shift", "bad answers by class: a shift of mix raises none within a class", ", ".join(f"{c} {v}" for c, v in mix.items())),
+            RuledOut(
+                "base rate",
+                f"Poisson tail against the learnt rate ({before['bad']} of {before['n']} before)",
+                f"p = {chance:.1g} for {k} of {n}",
+            ),
+            RuledOut(
+                "one bad session", "only the first bad turn of a session counts", f"{sessions} sessions"
+            ),
+            RuledOut(
+                "traffic_shift",
+                "bad answers by class: a shift of mix raises none within a class",
+                ", ".join(f"{c} {v}" for c, v in mix.items()),
+            ),
         ]
         if base and len(a_ok) >= 50:
             out.append(
-                RuledOut("spec_decode_collapse", "acceptance of the clean answers is unchanged", f"median {np.median(a_ok):.2f}, before {base:.2f}", abs(float(np.median(a_ok)) / base - 1) < 0.1)
+                RuledOut(
+                    "spec_decode_collapse",
+                    "acceptance of the clean answers is unchanged",
+                    f"median {np.median(a_ok):.2f}, before {base:.2f}",
+                    abs(float(np.median(a_ok)) / base - 1) < 0.1,
+                )
             )
-        out.append(RuledOut("load", load.test(), load.result() if everyone or len(table) == 1 else "one part of the replicas carries it at any load", load.verdict is False or not everyone))
+        out.append(
+            RuledOut(
+                "load",
+                load.test(),
+                load.result()
+                if everyone or len(table) == 1
+                else "one part of the replicas carries it at any load",
+                load.verdict is False or not everyone,
+            )
+        )
         return tuple(out)
 
 
@@ -243,7 +324,9 @@ def _push(stream: list[list[float]], bad: bool, ts: float, steps: list[tuple[flo
     return hit
 
 
-def carriers_of(s: Samples, rows: NDArray[np.intp], p0: float) -> tuple[tuple[str, ...], float, dict[str, tuple[int, int]]]:
+def carriers_of(
+    s: Samples, rows: NDArray[np.intp], p0: float
+) -> tuple[tuple[str, ...], float, dict[str, tuple[int, int]]]:
     """The replicas that carry a raised rate, the log-likelihood gain over 'all of them', and (bad, n) of each replica."""
     table: dict[str, tuple[int, int]] = {}
     for code in np.unique(s.replica[rows]):
@@ -278,7 +361,9 @@ def _usable(s: Samples, hi: int, w: Window) -> NDArray[np.bool_]:
             unit = w.units[u]
             lo, up = s.since(a), min(s.upto(b), hi)
             if lo < up:
-                keep[lo:up] &= ~((s.pool[lo:up] == s.code(unit.pool)) & (s.replica[lo:up] == s.code(unit.replica)))
+                keep[lo:up] &= ~(
+                    (s.pool[lo:up] == s.code(unit.pool)) & (s.replica[lo:up] == s.code(unit.replica))
+                )
     return keep
 
 
@@ -292,7 +377,9 @@ def _witness(s: Samples, bad: NDArray[np.intp], usual: float | None) -> tuple[fl
         return None
     a, tokens = a[long], tokens[long]
     far = (np.abs(a - usual) > 6 * 1.25 / np.sqrt(tokens)) & ((a < 0.6 * usual) | (a > 1.35 * usual))
-    return float(np.median(a)), f"{int(far.sum())} of {len(a)} bad answers are far from the usual acceptance for their length"
+    return float(
+        np.median(a)
+    ), f"{int(far.sum())} of {len(a)} bad answers are far from the usual acceptance for their length"
 
 
 def _rules(s: Samples, bad: NDArray[np.intp]) -> str:
@@ -307,12 +394,21 @@ def _rules(s: Samples, bad: NDArray[np.intp]) -> str:
 def _actions(everyone: bool, carriers: tuple[str, ...], verdict: bool | None) -> dict[str, list[str]]:
     if not everyone:
         return {
-            "now": [f"Take {names(carriers)} out of rotation (drain, do not kill: keep it for a look)", "Compare its release, flags and GPU with its peers"],
-            "tomorrow": ["Run a fixed canary set per replica after each start, before it takes traffic", "vLLM: VLLM_COMPUTE_NANS_IN_LOGITS=1 counts corrupted requests per replica"],
+            "now": [
+                f"Take {names(carriers)} out of rotation (drain, do not kill: keep it for a look)",
+                "Compare its release, flags and GPU with its peers",
+            ],
+            "tomorrow": [
+                "Run a fixed canary set per replica after each start, before it takes traffic",
+                "vLLM: VLLM_COMPUTE_NANS_IN_LOGITS=1 counts corrupted requests per replica",
+            ],
         }
     now = ["Retry broken answers at the gateway (abort on very low or very high acceptance after 128 tokens)"]
     if verdict:
-        now.insert(0, "Lower concurrency: --max-num-seqs (vLLM) / --max-running-requests (SGLang); spread over more replicas")
+        now.insert(
+            0,
+            "Lower concurrency: --max-num-seqs (vLLM) / --max-running-requests (SGLang); spread over more replicas",
+        )
     return {
         "now": now,
         "tomorrow": [
@@ -325,4 +421,3 @@ def _actions(everyone: bool, carriers: tuple[str, ...], verdict: bool | None) ->
 
 def _r(x: float | None) -> float | None:
     return None if x is None else float(f"{x:.6g}")
-

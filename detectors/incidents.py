@@ -309,7 +309,9 @@ def _close(tr: Tracked, now: float, touched: bool) -> list[Change]:
         return []
     warned_only = i.state == "announced"
     i.state, i.ended_at, i.updated_at = "resolved", last, now
-    return [Change("resolved", i, "the warning faded: nothing bit" if warned_only else "no evidence any more")]
+    return [
+        Change("resolved", i, "the warning faded: nothing bit" if warned_only else "no evidence any more")
+    ]
 
 
 def _incident(row: dict[str, Any]) -> Incident:

@@ -40,7 +40,11 @@ class LoadVerdict:
         """For the cause line."""
         if self.ratio is None:
             return f"load: {self.why}"
-        says = {True: "it grows with load", False: "it does not depend on load", None: f"load: cannot tell yet ({self.why})"}
+        says = {
+            True: "it grows with load",
+            False: "it does not depend on load",
+            None: f"load: cannot tell yet ({self.why})",
+        }
         return f"{says[self.verdict]} (top to bottom quarter of load ×{self.ratio:.1f}, {self.low:.1f}–{self.high:.1f})"
 
     def test(self) -> str:
@@ -195,21 +199,27 @@ def is_it_load(window: Window, pool: str, rows: I) -> LoadVerdict:
         return LoadVerdict(None, "too few bad answers at low load")
     block = ((s.ts[rows] - s.ts[rows[0]]) // 600).astype(int)
     phi = _phi(load, bad, block, q1, q3)
-    low, high = ratio_interval(int(top[0] / phi), top[1] / phi, int(np.ceil(bottom[0] / phi)), bottom[1] / phi)
+    low, high = ratio_interval(
+        int(top[0] / phi), top[1] / phi, int(np.ceil(bottom[0] / phi)), bottom[1] / phi
+    )
     # The stratified ratio moves the interval with it.
     crude = (top[0] / max(top[1], 1)) / max(bottom[0] / max(bottom[1], 1), 1e-12) if bottom[0] else None
     if crude:
         low, high = low * ratio / crude, high * ratio / crude
     episodes = load_episodes(window, pool, since)
     p = _permutation(window, series, rows, unit, bad, classes, ratio) if low > RATIO else None
-    base = dict(ratio=ratio, low=low, high=high, p=p, episodes=episodes, bottom=bottom, top=top, limits=(q1, q3))
+    base = dict(
+        ratio=ratio, low=low, high=high, p=p, episodes=episodes, bottom=bottom, top=top, limits=(q1, q3)
+    )
     if low > RATIO and p is not None and p <= 0.02:
         if episodes >= EPISODES:
             return LoadVerdict(True, "lower bound over 2 and no chance order of load does the same", **base)  # type: ignore[arg-type]
         return LoadVerdict(None, f"{episodes} of {EPISODES} separate load episodes so far", **base)  # type: ignore[arg-type]
     if high < RATIO:
         return LoadVerdict(False, "upper bound under 2", **base)  # type: ignore[arg-type]
-    return LoadVerdict(None, f"the interval still spans 2: about {_more(k, ratio)} more bad answers are needed", **base)  # type: ignore[arg-type]
+    return LoadVerdict(
+        None, f"the interval still spans 2: about {_more(k, ratio)} more bad answers are needed", **base
+    )  # type: ignore[arg-type]
 
 
 def _more(k: int, ratio: float) -> int:
@@ -280,7 +290,13 @@ def load_episodes(window: Window, pool: str, since: float) -> int:
 
 
 def _permutation(
-    window: Window, series: LoadSeries, rows: I, unit: I, bad: NDArray[np.bool_], classes: NDArray[np.int32], ratio: float
+    window: Window,
+    series: LoadSeries,
+    rows: I,
+    unit: I,
+    bad: NDArray[np.bool_],
+    classes: NDArray[np.int32],
+    ratio: float,
 ) -> float | None:
     """Share of circular shifts of the load in time (whole minutes, at least five) that give as large a ratio."""
     s = window.samples

@@ -43,7 +43,7 @@ from detectors.contract import Json, Verdict
 from detectors.late import harm
 from detectors.measures import ITL, QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
-from detectors.sessions import WorkingSet, working_set
+from detectors.sessions import WorkingSet, mean_capacity, usual_r, working_set
 from detectors.stats import poisson_tail
 from detectors.tail import p99_text
 from detectors.window import Window, nansum
@@ -52,7 +52,18 @@ from detectors.wording import names, number, percent, seconds, times
 F = NDArray[np.float64]
 B = NDArray[np.bool_]
 
-_MEASURES = ("hit", "miss", "work", "prefill_seconds", "per_running", "running", "kv", "arrivals", "done", "waiting")
+_MEASURES = (
+    "hit",
+    "miss",
+    "work",
+    "prefill_seconds",
+    "per_running",
+    "running",
+    "kv",
+    "arrivals",
+    "done",
+    "waiting",
+)
 _FLOORS = {
     "hit": 0.01,
     "miss": 0.1,
@@ -85,7 +96,16 @@ class KvEvictionStorm:
 
     kind = "kv_eviction_storm"
     needs = needs(
-        "running", "waiting", "kv", "kv_capacity", "hits", "queries", "preempted", "retracted", "finished", "evicted"
+        "running",
+        "waiting",
+        "kv",
+        "kv_capacity",
+        "hits",
+        "queries",
+        "preempted",
+        "retracted",
+        "finished",
+        "evicted",
     )
     hists = (TTFT, QUEUE, ITL)
 
@@ -100,6 +120,7 @@ class KvEvictionStorm:
         usable[:, max(0, usable.shape[1] - int(600 // history.step)) :] = False
         pre = np.fmax(history.value("preempted"), history.value("retracted"))
         out["preempted"] = np.nan_to_num(nansum(np.where(usable, pre, np.nan))).tolist()
+        out["r"] = {p: usual_r(history, idx, as_of - 600.0) for p, idx in history.pools.items()}
         out["finished"] = np.nan_to_num(nansum(np.where(usable, history.value("finished"), np.nan))).tolist()
         return out
 
@@ -117,45 +138,58 @@ class KvEvictionStorm:
     # ------------------------------------------------------------------ deciding
 
     def _signs(self, window: Window, baseline: Json, normal: Normal) -> _Signs:
-        cells = max(1, int(self.span_s // window.step))
+        cells = max(2, int(self.span_s // window.step))
         m = now(window, cells, *_MEASURES, "n", "preempted", "finished", "ttft", "queue")
-        fast = now(window, max(1, cells // 2), "preempted", "finished", "kv", "per_running", "running", "n")
-        z = {k: normal.z(k, m[k]) for k in _MEASURES}
-        f = {k: normal.factor(k, m[k]) for k in _MEASURES}
+        fast = now(window, cells // 2, *_MEASURES, "n", "preempted", "finished")
+        steady = window.since_restart(int(900 // window.step)) > 600
+        strictest = _strictest(window)
+        slots = _slot_bound(window, int(120 // window.step))
+        bite, warn = np.zeros((2, len(window.units)), bool)
         with np.errstate(invalid="ignore", divide="ignore"):
-            per_running = np.fmin(f["per_running"], normal.factor("per_running", fast["per_running"]))
-            running = m["running"] / np.maximum(normal.centre["running"], 1.0)
-            prefill = m["prefill_seconds"] / np.maximum(normal.centre["prefill_seconds"], 0.02)
-            steady = window.since_restart(int(900 // window.step)) > 600
-            enough = (m["n"] >= self.least_requests) & steady
-            redone = enough & (z["hit"] <= -5) & (f["work"] >= 2.0)
-            # Redone work must cost time that matters: a fifth of the strictest objective that the replica serves.
-            matter = m["prefill_seconds"] / _strictest(window)
-            bound = _slot_bound(window, int(120 // window.step)) & (prefill < 4.0)
-            bite_hit = (
-                redone & (prefill >= 2.0) & (matter >= 0.2) & ~bound & (per_running <= 0.7) & (running >= 1.7)
-            )
-            warn_hit = (
-                enough
-                & (z["hit"] <= -4)
-                & (f["work"] >= 1.6)
-                & (prefill >= 1.6)
-                & (matter >= 0.1)
-                & ~bound
-                & (running >= 2.0)
-                & (f["kv"] >= 2.0)
-                & (per_running <= 0.8)
-            )
+            # Half the span is twice as quick and needs more: a block half as long spreads 1.4 times as much.
+            for x, wider in ((m, 1.0), (fast, 1.5)):
+                z = {k: normal.z(k, x[k]) / wider for k in ("hit",)}
+                work, kv = normal.factor("work", x["work"]), normal.factor("kv", x["kv"])
+                progress = normal.factor("per_running", x["per_running"])
+                running = x["running"] / np.maximum(normal.centre["running"], 1.0)
+                prefill = x["prefill_seconds"] / np.maximum(normal.centre["prefill_seconds"], 0.02)
+                # Redone work must cost time that matters: a fifth of the strictest objective that the replica serves.
+                matter = x["prefill_seconds"] / strictest
+                ok = steady & (x["n"] >= self.least_requests) & ~(slots & (prefill < 4.0))
+                bite |= (
+                    ok
+                    & (z["hit"] <= -5)
+                    & (work >= 2.0)
+                    & (prefill >= 2.0)
+                    & (matter >= 0.2)
+                    & (progress <= 0.7)
+                    & (running >= 1.7)
+                )
+                warn |= (
+                    ok
+                    & (z["hit"] <= -4)
+                    & (work >= 1.6)
+                    & (prefill >= 1.6)
+                    & (matter >= 0.1)
+                    & (running >= 2.0)
+                    & (kv >= 2.0)
+                    & (progress <= 0.8)
+                )
+            warn |= self._sessions_outgrow(window, baseline, normal, m) & steady & ~slots
             known = _aligned(baseline, window)
             mean0 = (known[0] + 0.5) / np.maximum(known[1] + 100.0, 1.0)
             ratio = fast["preempted"] / np.maximum(fast["finished"], 1.0)
-            p = poisson_tail(np.nan_to_num(fast["preempted"]), mean0 * np.maximum(np.nan_to_num(fast["finished"]), 1.0), 3.0)
+            expected = mean0 * np.maximum(np.nan_to_num(fast["finished"]), 1.0)
+            p = poisson_tail(np.nan_to_num(fast["preempted"]), expected, 3.0)
             busy = fast["running"] / np.maximum(normal.centre["running"], 1.0)
+            progress = np.fmin(
+                normal.factor("per_running", m["per_running"]), normal.factor("per_running", fast["per_running"])
+            )
             bite_pre = (
                 (p < 1e-6)
                 & (ratio >= np.maximum(0.05, 5 * mean0))
                 & (fast["kv"] >= 0.85)
-                & (per_running <= 0.75)
+                & (progress <= 0.75)
                 & (busy >= 1.5)
                 & steady
             )
@@ -166,7 +200,27 @@ class KvEvictionStorm:
                 & (busy >= 1.5)
                 & steady
             )
-        return _Signs(bite_hit | bite_pre, warn_hit | warn_pre, bite_pre | (warn_pre & ~bite_hit), m, ratio, mean0, p)
+        return _Signs(bite | bite_pre, warn | warn_pre, bite_pre | (warn_pre & ~bite), m, ratio, mean0, p)
+
+    @staticmethod
+    def _sessions_outgrow(window: Window, baseline: Json, normal: Normal, m: dict[str, F]) -> B:
+        """Replicas of pools whose sessions are about to outgrow the cache: r has fallen by a third and towards 1.
+
+        Only where the sessions fit before (``r`` usually over 1.2): elsewhere prefixes are not kept between turns anyway.
+        """
+        out = np.zeros(len(window.units), bool)
+        for pool, idx in window.pools.items():
+            usual = (baseline.get("r") or {}).get(pool)
+            if usual is None or usual < 1.2:
+                continue
+            busy = m["running"][idx] / np.maximum(normal.centre["running"][idx], 1.0)
+            full = m["kv"][idx] / normal.centre["kv"][idx]
+            if np.isnan(busy).all() or float(np.nanmean(busy)) < 1.8:
+                continue
+            sessions = working_set(window, idx, mean_capacity(window, idx))
+            if sessions is not None and sessions.r <= 1.25 and sessions.r <= 0.66 * usual:
+                out[idx] = (busy >= 1.8) & (full >= 1.8)
+        return out
 
     # ------------------------------------------------------------------ saying
 
@@ -185,33 +239,70 @@ class KvEvictionStorm:
         replicas = tuple(sorted(window.units[i].replica for i in warned))
         classes = window.classes_of(warned)
         pre = bool(signs.by_preemption[hit_units].mean() >= 0.5)
-        c = {k: float(np.nanmean(v[hit_units])) if (~np.isnan(v[hit_units])).any() else float("nan") for k, v in normal.centre.items()}
-        v = {k: float(np.nanmean(x[hit_units])) if (~np.isnan(x[hit_units])).any() else float("nan") for k, x in signs.now.items()}
+        c = {
+            k: float(np.nanmean(v[hit_units])) if (~np.isnan(v[hit_units])).any() else float("nan")
+            for k, v in normal.centre.items()
+        }
+        v = {
+            k: float(np.nanmean(x[hit_units])) if (~np.isnan(x[hit_units])).any() else float("nan")
+            for k, x in signs.now.items()
+        }
         ratio, ratio0 = float(np.nanmean(signs.ratio[hit_units])), float(np.nanmean(signs.ratio0[hit_units]))
         links = [
             Link("more requests run at once", "running", 1.5 * max(c["running"], 1.0), show=number),
             Link("KV cache fills", "kv", max(1.5 * c["kv"], 0.05), show=percent),
             Link("requests queue", "waiting", c["waiting"] + 2.0, show=number),
-            Link("each running request completes more slowly", "per_running", 0.7 * c["per_running"], False, lambda x: f"{x:.3g}/s"),
+            Link(
+                "each running request completes more slowly",
+                "per_running",
+                0.7 * c["per_running"],
+                False,
+                lambda x: f"{x:.3g}/s",
+            ),
         ]
         if pre:
-            links.append(Link("running requests are thrown out of the batch", "preempted_per_finished", max(0.02, 3 * ratio0), show=lambda x: f"{x:.2f} per finished request"))
+            links.append(
+                Link(
+                    "running requests are thrown out of the batch",
+                    "preempted_per_finished",
+                    max(0.02, 3 * ratio0),
+                    show=lambda x: f"{x:.2f} per finished request",
+                )
+            )
         else:
             links += [
                 Link("prefix hits fall", "hit", c["hit"] - max(0.05, (1 - c["hit"]) * 0.5), False, percent),
-                Link("prompt tokens are computed again", "work", 1.6 * c["work"], show=lambda x: f"{number(x)} tokens a request"),
-                Link("prefill takes longer", "prefill_seconds", 2 * max(c["prefill_seconds"], 0.02), show=seconds),
+                Link(
+                    "prompt tokens are computed again",
+                    "work",
+                    1.6 * c["work"],
+                    show=lambda x: f"{number(x)} tokens a request",
+                ),
+                Link(
+                    "prefill takes longer",
+                    "prefill_seconds",
+                    2 * max(c["prefill_seconds"], 0.02),
+                    show=seconds,
+                ),
             ]
         chain = follow(window, hit_units, links)
         onset = min((e["at"] for e in chain), default=window.end)
         onset = max(onset, window.end - 3600)
         hurt = dict(harm(window, warned, onset))
-        sessions = working_set(window, hit_units, float(np.nanmean(window.mean("kv_capacity", 8)[hit_units])) if len(hit_units) else float("nan"))
+        sessions = working_set(
+            window,
+            hit_units,
+            mean_capacity(window, hit_units),
+        )
         unit = "preemptions per finished request" if pre else "computed prompt tokens per request"
         evidence = self._evidence(pool, v, c, ratio, ratio0, pre, onset)
         if sessions is not None:
             evidence += (sessions.evidence(pool, onset),)
-        strength = float(np.log2(max(ratio / max(ratio0, 1e-3), 1.0)) if pre else np.log2(max(v["work"] / max(c["work"], 1e-9), 1.0)))
+        strength = float(
+            np.log2(max(ratio / max(ratio0, 1e-3), 1.0))
+            if pre
+            else np.log2(max(v["work"] / max(c["work"], 1e-9), 1.0))
+        )
         control = [window.units[i].replica for i in idx if i not in set(warned.tolist())]
         p99 = [(k, p99_text(window, warned, k, 20, TTFT)) for k in classes]
         cause = (
@@ -227,7 +318,11 @@ class KvEvictionStorm:
             at=window.end,
             onset=onset,
             strength=strength + (0.0 if announced else 10.0),
-            confidence=0.6 if announced else min(0.95, 0.75 + 0.05 * (len(chain) >= 4) + 0.1 * (len(hit_units) >= 2) + 0.05 * bool(control)),
+            confidence=0.6
+            if announced
+            else min(
+                0.95, 0.75 + 0.05 * (len(chain) >= 4) + 0.1 * (len(hit_units) >= 2) + 0.05 * bool(control)
+            ),
             severity="ticket" if announced else "page",
             announced=announced,
             runner_up="capacity_shortfall",
@@ -241,7 +336,9 @@ class KvEvictionStorm:
                 "harm": hurt,
                 "control": control,
                 "redone": unit,
-                "early_warning": sessions.text() if sessions else "No early warning from sessions: neither session ids in sampled "
+                "early_warning": sessions.text()
+                if sessions
+                else "No early warning from sessions: neither session ids in sampled "
                 "outputs nor the KV capacity are known. Prefix-hit trend and KV usage are used instead.",
             },
         )
@@ -261,9 +358,22 @@ class KvEvictionStorm:
             row("ttft_seconds", "prefill_seconds", "s", "TTFT minus queue: what the prefill itself costs"),
         ]
         if pre:
-            rows.insert(0, Evidence("preemptions_total", pool, _n(ratio0), _n(ratio), _n(ratio0), at, "per finished request"))
+            rows.insert(
+                0,
+                Evidence(
+                    "preemptions_total", pool, _n(ratio0), _n(ratio), _n(ratio0), at, "per finished request"
+                ),
+            )
         else:
-            rows.insert(0, row("prefix_cache_queries_tokens_total", "work", "tokens computed per request", "prompt tokens not found in the cache"))
+            rows.insert(
+                0,
+                row(
+                    "prefix_cache_queries_tokens_total",
+                    "work",
+                    "tokens computed per request",
+                    "prompt tokens not found in the cache",
+                ),
+            )
             rows.insert(0, row("prefix_cache_hit_tokens_total", "hit", "share of prompt tokens"))
         return tuple(r for r in rows if r.now is not None)
 
@@ -292,7 +402,11 @@ class KvEvictionStorm:
                 "hits vanish without pressure when routing, prompt or release broke the cache",
                 f"running requests {number(c['running'])} → {number(v['running'])}, KV usage {percent(c['kv'])} → {percent(v['kv'])}",
             ),
-            RuledOut("telemetry_fault", "scrapes missing or impossible", f"{percent(coverage)} of scrapes arrived in ten minutes"),
+            RuledOut(
+                "telemetry_fault",
+                "scrapes missing or impossible",
+                f"{percent(coverage)} of scrapes arrived in ten minutes",
+            ),
         )
 
 
@@ -311,7 +425,9 @@ def _slot_bound(window: Window, cells: int) -> B:
     run, wait, kv = window.value("running", cells), window.value("waiting", cells), window.mean("kv", cells)
     with np.errstate(invalid="ignore"):
         top, low = _extreme(run, -np.inf, np.max), _extreme(run, np.inf, np.min)
-        return (top - low <= np.maximum(1.0, 0.06 * top)) & (_extreme(wait, np.inf, np.min) > 0) & ~(kv >= 0.85)
+        return (
+            (top - low <= np.maximum(1.0, 0.06 * top)) & (_extreme(wait, np.inf, np.min) > 0) & ~(kv >= 0.85)
+        )
 
 
 def _extreme(x: F, fill: float, op: Callable[..., Any]) -> F:
@@ -334,7 +450,12 @@ def _n(x: float | None) -> float | None:
 
 
 def _title(
-    window: Window, pool: str, classes: tuple[str, ...], p99: list[tuple[str, str]], announced: bool, hurt: dict[str, float]
+    window: Window,
+    pool: str,
+    classes: tuple[str, ...],
+    p99: list[tuple[str, str]],
+    announced: bool,
+    hurt: dict[str, float],
 ) -> str:
     where = pool or "the fleet"
     said = next(((k, t) for k, t in p99 if t), None)
@@ -348,9 +469,7 @@ def _title(
 
 
 def _actions(pre: bool, sessions: WorkingSet | None) -> dict[str, list[str]]:
-    first = (
-        "Admit less: lower --max-num-seqs (vLLM) / --max-running-requests (SGLang) on the affected replicas, or cap requests per tenant at the gateway"
-    )
+    first = "Admit less: lower --max-num-seqs (vLLM) / --max-running-requests (SGLang) on the affected replicas, or cap requests per tenant at the gateway"
     spread = "Move sessions to replicas with room, or add a replica (new sessions only: moving a session costs one full prefill)"
     tomorrow = [
         "More KV: --gpu-memory-utilization up, --kv-cache-dtype fp8, or fewer weights per GPU (vLLM); --mem-fraction-static (SGLang)",
@@ -358,7 +477,9 @@ def _actions(pre: bool, sessions: WorkingSet | None) -> dict[str, list[str]]:
         "Scale on sessions × context against KV capacity, not on GPU utilisation",
     ]
     if not pre:
-        tomorrow.append("Route by session (prefix-aware routing) so that a session returns to the replica that holds its prefix")
+        tomorrow.append(
+            "Route by session (prefix-aware routing) so that a session returns to the replica that holds its prefix"
+        )
     if sessions is None:
         tomorrow.append("Sample outputs with session ids, so that the storm is seen coming")
     return {"now": [first, spread], "tomorrow": tomorrow}

@@ -54,7 +54,9 @@ def all_late(window: Window, cells: int | None = None, signal: str = "ttft_secon
     return [x for x in found if x is not None]
 
 
-def harm(window: Window, units: NDArray[np.intp], since: float, signal: str = "ttft_seconds") -> Mapping[str, float]:
+def harm(
+    window: Window, units: NDArray[np.intp], since: float, signal: str = "ttft_seconds"
+) -> Mapping[str, float]:
     """Requests beyond their objective on some replicas since a time: number, of how many, and share."""
     cells = max(1, int((window.end - since) // window.step) + 1)
     bad = n = 0.0

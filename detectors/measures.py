@@ -139,6 +139,7 @@ def blocks(window: Window, cells: int, gap: int, *names: str) -> dict[str, F]:
     cut = slice(lo - window.start, lo - window.start + count * cells)
     shape = (len(window.units), count, cells)
     usable = window.usable[:, cut].reshape(shape)
+
     def get(name: str) -> F:
         key = ("block", name, cells, gap)
         if key not in window.memo:

@@ -14,7 +14,15 @@ from detectors.wedged import Wedged
 
 def detectors() -> tuple[Detector, ...]:
     """Fresh detectors with their default parameters."""
-    return (TelemetryFault(), Wedged(), KvEvictionStorm(), SlowReplica(), CapacityShortfall(), DegradedGenerations(), TailLatencySpike())
+    return (
+        TelemetryFault(),
+        Wedged(),
+        KvEvictionStorm(),
+        SlowReplica(),
+        CapacityShortfall(),
+        DegradedGenerations(),
+        TailLatencySpike(),
+    )
 
 
 def wanted(items: tuple[Detector, ...]) -> tuple[tuple[Need, ...], tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """How much KV the active sessions would need, estimated from sampled outputs that carry session ids.
 
-Sessions are not an engine metric. Where outputs are sampled with a session id, each session seen in the last ten minutes needs its
+Sessions are not an engine metric. Where outputs are sampled with a session id, each session seen in the last four minutes needs its
 last context (prompt + output); sessions that were active but not sampled are added by Chao's estimator from those seen once and
 twice. ``r`` = KV capacity ÷ need: a storm is near when it falls towards 1.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from core.incidents import Evidence
 from detectors.window import Window
 
-ACTIVE_S = 600.0
+ACTIVE_S = 240.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,18 @@ class WorkingSet:
         )
 
 
-def working_set(window: Window, units: NDArray[np.intp], capacity: float) -> WorkingSet | None:
-    """The working set of some replicas; None where sessions or capacity are not known. ``capacity`` is that of one replica."""
+def working_set(
+    window: Window, units: NDArray[np.intp], capacity: float, at: float | None = None
+) -> WorkingSet | None:
+    """The working set of some replicas at a time (the window's end); None where sessions or capacity are not known.
+
+    ``capacity`` is that of one replica, in tokens.
+    """
     s = window.samples
+    at = window.end if at is None else min(at, window.end)
     if not len(s) or not capacity > 0:
         return None
-    lo, hi = s.since(window.end - ACTIVE_S), s.upto(window.end)
+    lo, hi = s.since(at - ACTIVE_S), s.upto(at)
     mine = np.asarray([s.code(window.units[i].replica) for i in units])
     rows = np.arange(lo, hi)
     rows = rows[np.isin(s.replica[rows], mine) & (s.session[rows] != s.code(""))]
@@ -72,3 +78,25 @@ def working_set(window: Window, units: NDArray[np.intp], capacity: float) -> Wor
     once, twice = int((count == 1).sum()), int((count == 2).sum())
     total = len(last) + once * (once - 1) / (2 * (twice + 1))
     return WorkingSet(len(last), total, float(last.mean()), capacity * len(units))
+
+
+def usual_r(window: Window, units: NDArray[np.intp], until: float, marks: int = 24) -> float | None:
+    """Median ``r`` of some replicas at marks of five minutes before ``until``, without spans kept out of baselines."""
+    capacity = mean_capacity(window, units)
+    mine = {int(u) for u in units}
+    out = []
+    for k in range(marks):
+        at = until - 300.0 * k
+        if any(u in mine and a - ACTIVE_S <= at <= b for u, a, b in window.excluded):
+            continue
+        found = working_set(window, units, capacity, at)
+        if found is not None:
+            out.append(found.r)
+    return float(np.median(out)) if len(out) >= 4 else None
+
+
+def mean_capacity(window: Window, units: NDArray[np.intp]) -> float:
+    """Mean KV capacity of some replicas in tokens; NaN where it is not exported."""
+    x = window.value("kv_capacity", 40)[units]
+    x = x[~np.isnan(x)]
+    return float(x.mean()) if len(x) else float("nan")

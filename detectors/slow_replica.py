@@ -44,14 +44,34 @@ from detectors.wording import number, percent, seconds, times
 
 F = NDArray[np.float64]
 BLOCK_S = 120.0
-_FLOORS = {"sm_clock": 0.01, "power": 0.05, "work": 0.1, "hit": 0.01, "running": 0.1, "itl": 0.03, "per_running": 0.1, "waiting": 0.1}
+_FLOORS = {
+    "sm_clock": 0.01,
+    "power": 0.05,
+    "work": 0.1,
+    "hit": 0.01,
+    "running": 0.1,
+    "itl": 0.03,
+    "per_running": 0.1,
+    "waiting": 0.1,
+}
 
 
 class SlowReplica:
     """See the module's docstring."""
 
     kind = "slow_replica"
-    needs = needs("running", "waiting", "hits", "queries", "finished", "preempted", "retracted", "sm_clock", "power", "kv")
+    needs = needs(
+        "running",
+        "waiting",
+        "hits",
+        "queries",
+        "finished",
+        "preempted",
+        "retracted",
+        "sm_clock",
+        "power",
+        "kv",
+    )
     hists = (ITL, TTFT, QUEUE)
 
     def fit(self, history: Window, as_of: float) -> Json:
@@ -62,7 +82,9 @@ class SlowReplica:
         fits: dict[str, list[float]] = {}
         for pool, idx in history.pools.items():
             y = b["itl"][idx].ravel()
-            x = np.stack([np.ones_like(y), b["running"][idx].ravel(), np.nan_to_num(b["compute"][idx].ravel()) / 1e4])
+            x = np.stack(
+                [np.ones_like(y), b["running"][idx].ravel(), np.nan_to_num(b["compute"][idx].ravel()) / 1e4]
+            )
             ok = ~np.isnan(y) & ~np.isnan(x).any(axis=0) & (y > 0)
             if ok.sum() < 3 * MIN_BLOCKS:
                 continue
@@ -116,12 +138,24 @@ class SlowReplica:
                 hit = hit[throttled[hit] & (peer_clock > 0.95 or not len(rest))]
                 if not len(hit):
                     continue
-            findings.append(self._finding(window, baseline, normal, m, pool, hit, rest, ratio, clock, peers, peer_clock))
+            findings.append(
+                self._finding(window, baseline, normal, m, pool, hit, rest, ratio, clock, peers, peer_clock)
+            )
         return Verdict(findings, {})
 
     def _finding(
-        self, window: Window, baseline: Json, normal: Normal, m: dict[str, F], pool: str, hit: NDArray[np.intp], rest: NDArray[np.intp],
-        ratio: F, clock: F, peers: float, peer_clock: float,
+        self,
+        window: Window,
+        baseline: Json,
+        normal: Normal,
+        m: dict[str, F],
+        pool: str,
+        hit: NDArray[np.intp],
+        rest: NDArray[np.intp],
+        ratio: F,
+        clock: F,
+        peers: float,
+        peer_clock: float,
     ) -> Finding:
         def mean(x: F) -> float:
             y = x[hit]
@@ -133,7 +167,13 @@ class SlowReplica:
         replicas = tuple(sorted(window.units[i].replica for i in hit))
         classes = window.classes_of(hit)
         links = [
-            Link("GPU clock falls", "sm_clock", 0.92 * c["sm_clock"] if c["sm_clock"] == c["sm_clock"] else -1.0, False, lambda x: f"{x / 1e6:.0f} MHz"),
+            Link(
+                "GPU clock falls",
+                "sm_clock",
+                0.92 * c["sm_clock"] if c["sm_clock"] == c["sm_clock"] else -1.0,
+                False,
+                lambda x: f"{x / 1e6:.0f} MHz",
+            ),
             Link("gaps between tokens grow", "itl", 1.15 * c["itl"], show=seconds),
             Link("requests pile up on it", "running", 1.4 * max(c["running"], 1.0), show=number),
             Link("requests queue", "waiting", 2 + 2 * np.nan_to_num(c["waiting"]), show=number),
@@ -149,16 +189,63 @@ class SlowReplica:
             if fell == fell
             else "the cause is not established: no GPU clock is exported (dcgm-exporter)"
         )
-        text = next((f"{k} TTFT p99 {t.split(' (')[0]}" for k in classes if (t := p99_text(window, hit, k, 20, TTFT))), "")
+        text = next(
+            (
+                f"{k} TTFT p99 {t.split(' (')[0]}"
+                for k in classes
+                if (t := p99_text(window, hit, k, 20, TTFT))
+            ),
+            "",
+        )
         evidence = [
-            Evidence("inter_token_latency_seconds", name, _n(c["itl"]), _n(v["itl"]), _n(v["itl"] / how if how else None), onset, "s (mean)", f"{times(how)} of what this work takes"),
-            Evidence("inter_token_latency_seconds", "peers", 1.0, _n(peers), 1.0, onset, "× expected", f"{len(rest)} replicas as control group"),
-            Evidence("requests_running", name, _n(c["running"]), _n(v["running"]), _n(c["running"]), onset, "requests"),
+            Evidence(
+                "inter_token_latency_seconds",
+                name,
+                _n(c["itl"]),
+                _n(v["itl"]),
+                _n(v["itl"] / how if how else None),
+                onset,
+                "s (mean)",
+                f"{times(how)} of what this work takes",
+            ),
+            Evidence(
+                "inter_token_latency_seconds",
+                "peers",
+                1.0,
+                _n(peers),
+                1.0,
+                onset,
+                "× expected",
+                f"{len(rest)} replicas as control group",
+            ),
+            Evidence(
+                "requests_running",
+                name,
+                _n(c["running"]),
+                _n(v["running"]),
+                _n(c["running"]),
+                onset,
+                "requests",
+            ),
         ]
         if fell == fell:
-            evidence.insert(1, Evidence("gpu_sm_clock_hz", name, _n(c["sm_clock"]), _n(v["sm_clock"]), _n(c["sm_clock"]), onset, "Hz", f"peers at {percent(peer_clock)} of their normal"))
+            evidence.insert(
+                1,
+                Evidence(
+                    "gpu_sm_clock_hz",
+                    name,
+                    _n(c["sm_clock"]),
+                    _n(v["sm_clock"]),
+                    _n(c["sm_clock"]),
+                    onset,
+                    "Hz",
+                    f"peers at {percent(peer_clock)} of their normal",
+                ),
+            )
         if v["power"] == v["power"]:
-            evidence.append(Evidence("gpu_power_watts", name, _n(c["power"]), _n(v["power"]), _n(c["power"]), onset, "W"))
+            evidence.append(
+                Evidence("gpu_power_watts", name, _n(c["power"]), _n(v["power"]), _n(c["power"]), onset, "W")
+            )
         late = burn is not None and burn.burn >= 6 and burn.k >= 5
         return Finding(
             kind=self.kind,
@@ -169,21 +256,47 @@ class SlowReplica:
             confidence=0.95 if throttle else 0.8,
             severity="page" if late or how >= 1.5 else "ticket",
             runner_up="replica_skew" if not throttle else "",
-            title=f"Slow replica {name}: {times(how)} the time per token of the same work before" + (f"; {text}" if text else ""),
+            title=f"Slow replica {name}: {times(how)} the time per token of the same work before"
+            + (f"; {text}" if text else ""),
             cause=f"{name} takes {times(how)} as long per token as it did at the same load, its peers do not; {why}.",
             evidence=tuple(e for e in evidence if e.now is not None),
             ruled_out=(
-                RuledOut("replica_skew", "time per token at equal batch and prefill work (fit over the pool's past)", f"{times(how)} after load is taken out"),
-                RuledOut("capacity_shortfall", "peers under the same traffic", f"peers at ×{peers:.2f} of expected" if peers == peers else "no peers", peers < 1.1),
-                RuledOut("kv_eviction_storm", "computed tokens per request and preemptions", f"{number(c['work'])} → {number(v['work'])} tokens, {np.nan_to_num(v['preempted_per_finished']):.2g} preemptions per finished request"),
+                RuledOut(
+                    "replica_skew",
+                    "time per token at equal batch and prefill work (fit over the pool's past)",
+                    f"{times(how)} after load is taken out",
+                ),
+                RuledOut(
+                    "capacity_shortfall",
+                    "peers under the same traffic",
+                    f"peers at ×{peers:.2f} of expected" if peers == peers else "no peers",
+                    peers < 1.1,
+                ),
+                RuledOut(
+                    "kv_eviction_storm",
+                    "computed tokens per request and preemptions",
+                    f"{number(c['work'])} → {number(v['work'])} tokens, {np.nan_to_num(v['preempted_per_finished']):.2g} preemptions per finished request",
+                ),
                 RuledOut("warm_up", "restart within ten minutes", "none"),
             ),
             detail={
                 "chain": chain,
                 "control": [window.units[i].replica for i in rest],
                 "actions": {
-                    "now": [f"Drain {name} (take it out of the router), its peers can carry the rest", *([f"Check cooling and power limit of its host: nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE on {name}"] if throttle else [])],
-                    "tomorrow": ["Export DCGM_FI_DEV_CLOCKS_EVENT_REASONS (not in dcgm-exporter's default list): it names the throttle reason", "Alert on clocks per host, weigh replicas by measured speed in the router"],
+                    "now": [
+                        f"Drain {name} (take it out of the router), its peers can carry the rest",
+                        *(
+                            [
+                                f"Check cooling and power limit of its host: nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE on {name}"
+                            ]
+                            if throttle
+                            else []
+                        ),
+                    ],
+                    "tomorrow": [
+                        "Export DCGM_FI_DEV_CLOCKS_EVENT_REASONS (not in dcgm-exporter's default list): it names the throttle reason",
+                        "Alert on clocks per host, weigh replicas by measured speed in the router",
+                    ],
                 },
                 "harm": dict(harm(window, hit, onset)),
             },

@@ -79,7 +79,16 @@ class TailLatencySpike:
         return Verdict(findings, {})
 
     def _finding(
-        self, window: Window, normal: Normal, pool: str, idx: np.ndarray, a: Tail, k: float, n: float, p: float, burn: float
+        self,
+        window: Window,
+        normal: Normal,
+        pool: str,
+        idx: np.ndarray,
+        a: Tail,
+        k: float,
+        n: float,
+        p: float,
+        burn: float,
     ) -> Finding:
         cls, goal = a.objective.workload_class, a.objective.threshold
         share = a.k[idx] / np.maximum(a.n[idx], 1)
@@ -98,7 +107,12 @@ class TailLatencySpike:
         links = [
             Link("first tokens come later", "ttft", goal, show=seconds),
             Link("requests queue", "waiting", 2 + 2 * np.nan_to_num(c["waiting"]), show=lambda x: f"{x:.0f}"),
-            Link("prefill takes longer", "prefill_seconds", 2 * max(np.nan_to_num(c["prefill_seconds"]), 0.05), show=seconds),
+            Link(
+                "prefill takes longer",
+                "prefill_seconds",
+                2 * max(np.nan_to_num(c["prefill_seconds"]), 0.05),
+                show=seconds,
+            ),
         ]
         chain = follow(window, worst, links)
         onset = max(min((e["at"] for e in chain), default=window.end - self.span_s), window.end - 1800)
@@ -106,10 +120,21 @@ class TailLatencySpike:
         others = [window.units[i].replica for i in window.pools[pool] if i not in set(worst.tolist())]
 
         def row(signal: str, key: str, unit: str) -> Evidence:
-            return Evidence(signal, names(replicas), _n(c.get(key)), _n(v.get(key)), _n(c.get(key)), onset, unit)
+            return Evidence(
+                signal, names(replicas), _n(c.get(key)), _n(v.get(key)), _n(c.get(key)), onset, unit
+            )
 
         evidence = (
-            Evidence("ttft_seconds", pool, _n(past), _n(k / n), a.objective.budget, onset, f"share later than {seconds(a.edge)}", f"{k:.0f} of {n:.0f}, p = {p:.1g}"),
+            Evidence(
+                "ttft_seconds",
+                pool,
+                _n(past),
+                _n(k / n),
+                a.objective.budget,
+                onset,
+                f"share later than {seconds(a.edge)}",
+                f"{k:.0f} of {n:.0f}, p = {p:.1g}",
+            ),
             row("queue_time_seconds", "queue", "s (mean)"),
             row("ttft_seconds", "prefill_seconds", "s without queue (mean)"),
             row("requests_running", "running", "requests"),
@@ -127,16 +152,38 @@ class TailLatencySpike:
             cause=f"{percent(k / n)} of the {cls} requests on {pool} came later than {seconds(a.edge)} (before: {percent(past)}); no known cause fits.",
             evidence=tuple(e for e in evidence if e.now is not None),
             ruled_out=(
-                RuledOut("chance", "conditional binomial against the own past, over-dispersion measured", f"p = {p:.1g}, {k:.0f} of {n:.0f} late"),
-                RuledOut("kv_eviction_storm", "prefix hits against own normal", f"{percent(c['hit'])} → {percent(v['hit'])}", not v["hit"] < c["hit"] - 0.1),
-                RuledOut("capacity_shortfall", "waiting requests per replica", f"{c['waiting']:.1f} → {v['waiting']:.1f}", not v["waiting"] > 3),
-                RuledOut("warm_up", "replicas within ten minutes of a restart are left out", "steady replicas only"),
+                RuledOut(
+                    "chance",
+                    "conditional binomial against the own past, over-dispersion measured",
+                    f"p = {p:.1g}, {k:.0f} of {n:.0f} late",
+                ),
+                RuledOut(
+                    "kv_eviction_storm",
+                    "prefix hits against own normal",
+                    f"{percent(c['hit'])} → {percent(v['hit'])}",
+                    not v["hit"] < c["hit"] - 0.1,
+                ),
+                RuledOut(
+                    "capacity_shortfall",
+                    "waiting requests per replica",
+                    f"{c['waiting']:.1f} → {v['waiting']:.1f}",
+                    not v["waiting"] > 3,
+                ),
+                RuledOut(
+                    "warm_up", "replicas within ten minutes of a restart are left out", "steady replicas only"
+                ),
             ),
             detail={
                 "chain": chain,
                 "actions": {
-                    "now": [f"Look at {names(replicas)} first" + (f"; {names(others)} are the control group" if others else ""), "Compare queue and prefill parts above: they say where the time goes"],
-                    "tomorrow": ["Export what is missing (Data health lists the flags), so that the next one has a cause"],
+                    "now": [
+                        f"Look at {names(replicas)} first"
+                        + (f"; {names(others)} are the control group" if others else ""),
+                        "Compare queue and prefill parts above: they say where the time goes",
+                    ],
+                    "tomorrow": [
+                        "Export what is missing (Data health lists the flags), so that the next one has a cause"
+                    ],
                 },
                 "harm": dict(harm(window, worst, onset)),
                 "burn": times(burn),

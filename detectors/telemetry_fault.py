@@ -87,7 +87,9 @@ class TelemetryFault:
             note(np.flatnonzero(more > 0), "impossible", "prefix_cache_hit_tokens_total", more)
             kv = np.nan_to_num(window.value("kv", 1)[:, -1]) if window.stop else np.zeros(len(window.units))
             note(np.flatnonzero(kv > 1.02), "impossible", "kv_cache_usage_ratio", kv)
-            zero = (nansum(window.value(f"{TTFT}:n", ten)) >= 20) & (nansum(window.value(f"{TTFT}:sum", ten)) == 0)
+            zero = (nansum(window.value(f"{TTFT}:n", ten)) >= 20) & (
+                nansum(window.value(f"{TTFT}:sum", ten)) == 0
+            )
             note(np.flatnonzero(zero), "impossible", TTFT, np.zeros(len(window.units)))
         findings = [
             self._finding(window, pool, idx, {i: faults[int(i)] for i in idx if int(i) in faults})
@@ -96,10 +98,20 @@ class TelemetryFault:
         ]
         return Verdict(findings, {})
 
-    def _finding(self, window: Window, pool: str, idx: NDArray[np.intp], faults: dict[int, list[tuple[str, str, float]]]) -> Finding:
+    def _finding(
+        self,
+        window: Window,
+        pool: str,
+        idx: NDArray[np.intp],
+        faults: dict[int, list[tuple[str, str, float]]],
+    ) -> Finding:
         units = np.asarray(sorted(faults), np.intp)
         replicas = tuple(sorted(window.units[i].replica for i in units))
-        blind = [i for i in units if any(w in ("vanished", "impossible") or (w == "dropped" and s == TTFT) for w, s, _ in faults[i])]
+        blind = [
+            i
+            for i in units
+            if any(w in ("vanished", "impossible") or (w == "dropped" and s == TTFT) for w, s, _ in faults[i])
+        ]
         covered = 1 - len(blind) / max(len(idx), 1)
         judged = any(o.workload_class in window.classes_of(idx) for o in window.context.objectives)
         kinds = sorted({w for f in faults.values() for w, _, _ in f})
@@ -117,17 +129,35 @@ class TelemetryFault:
             title=f"Telemetry of {names(replicas)} is {' and '.join(kinds)}: {names(signals)}",
             cause=f"{len(units)} of {len(idx)} replicas of {pool} cannot be judged fully ({names(kinds)}); {percent(covered)} of them are covered.",
             evidence=tuple(
-                Evidence(s, window.units[i].replica, None, v, None, window.end, _UNIT[w], w) for i in units for w, s, v in faults[i]
+                Evidence(s, window.units[i].replica, None, v, None, window.end, _UNIT[w], w)
+                for i in units
+                for w, s, v in faults[i]
             )[:20],
             ruled_out=(
-                RuledOut("restart", "a new process within the gap", "none seen" if np.isinf(window.since_restart(8)[units]).all() else "restarted"),
-                RuledOut("idle", "an idle replica still answers scrapes", "scrapes are missing" if "vanished" in kinds else "scrapes arrive"),
+                RuledOut(
+                    "restart",
+                    "a new process within the gap",
+                    "none seen" if np.isinf(window.since_restart(8)[units]).all() else "restarted",
+                ),
+                RuledOut(
+                    "idle",
+                    "an idle replica still answers scrapes",
+                    "scrapes are missing" if "vanished" in kinds else "scrapes arrive",
+                ),
                 RuledOut("wedged", "a wedged engine still exports", "see the list of what is missing"),
             ),
             detail={
-                "chain": [{"at": window.end - longest, "what": f"{w} {s}", "value": window.units[i].replica} for i in units for w, s, _ in faults[i]][:20],
+                "chain": [
+                    {"at": window.end - longest, "what": f"{w} {s}", "value": window.units[i].replica}
+                    for i in units
+                    for w, s, _ in faults[i]
+                ][:20],
                 "actions": {
-                    "now": ["Check that the process and its port are there; until then nothing is known about these replicas"] if blind else ["Nothing urgent: other signals still stand"],
+                    "now": [
+                        "Check that the process and its port are there; until then nothing is known about these replicas"
+                    ]
+                    if blind
+                    else ["Nothing urgent: other signals still stand"],
                     "tomorrow": flags or ["See Data health for the flag of each missing family"],
                 },
                 "harm": {},
@@ -136,7 +166,12 @@ class TelemetryFault:
         )
 
 
-_UNIT = {"vanished": "s without a scrape", "dropped": "scrapes had it before", "saturated": "share beyond the last edge", "impossible": ""}
+_UNIT = {
+    "vanished": "s without a scrape",
+    "dropped": "scrapes had it before",
+    "saturated": "share beyond the last edge",
+    "impossible": "",
+}
 
 
 def _quiet(scraped: NDArray[np.bool_]) -> NDArray[np.int_]:

@@ -42,7 +42,17 @@ class Wedged:
     """See the module's docstring."""
 
     kind = "wedged"
-    needs = needs("running", "waiting", "generated", "live_prefill", "live_decode", "queries", "prompt", "finished", "kv")
+    needs = needs(
+        "running",
+        "waiting",
+        "generated",
+        "live_prefill",
+        "live_decode",
+        "queries",
+        "prompt",
+        "finished",
+        "kv",
+    )
     hists = (TTFT,)
 
     def __init__(self, least_s: float = 75.0, least_scrapes: int = 5) -> None:
@@ -58,7 +68,9 @@ class Wedged:
         normal = Normal.of(baseline, window)
         depth = int(600 // window.step)
         scraped = ~np.isnan(window.value("span", depth))
-        work = np.nan_to_num(window.value("running", depth)) + np.nan_to_num(window.value("waiting", depth)) > 0
+        work = (
+            np.nan_to_num(window.value("running", depth)) + np.nan_to_num(window.value("waiting", depth)) > 0
+        )
         moved = np.zeros(scraped.shape, bool)
         live = np.zeros(len(window.units), bool)
         for name in LIVE:
@@ -70,7 +82,11 @@ class Wedged:
         stalled = scraped & work & ~moved & ~restarted
         # Length of the unbroken stall up to now; cells without a scrape neither break nor lengthen it.
         count, seconds = _trailing(stalled, scraped, window.step)
-        usual = np.nan_to_num(normal.centre["ttft"], nan=5.0) if "ttft" in normal.centre else np.full(len(count), 5.0)
+        usual = (
+            np.nan_to_num(normal.centre["ttft"], nan=5.0)
+            if "ttft" in normal.centre
+            else np.full(len(count), 5.0)
+        )
         need = np.where(live, np.maximum(self.least_s, 3 * usual), 600.0)
         hit = (seconds >= need - window.step) & (count >= self.least_scrapes)
         findings = []
@@ -80,7 +96,15 @@ class Wedged:
                 findings.append(self._finding(window, pool, idx, stuck, seconds, live))
         return Verdict(findings, {})
 
-    def _finding(self, window: Window, pool: str, idx: NDArray[np.intp], stuck: NDArray[np.intp], seconds: F, live: NDArray[np.bool_]) -> Finding:
+    def _finding(
+        self,
+        window: Window,
+        pool: str,
+        idx: NDArray[np.intp],
+        stuck: NDArray[np.intp],
+        seconds: F,
+        live: NDArray[np.bool_],
+    ) -> Finding:
         replicas = tuple(sorted(window.units[i].replica for i in stuck))
         long = float(seconds[stuck].max())
         onset = window.end - long
@@ -89,7 +113,11 @@ class Wedged:
         kv = window.value("kv", 4)[stuck]
         peers = np.setdiff1d(idx, stuck)
         tokens = float(np.nansum(window.value("generated", 4)[peers])) if len(peers) else 0.0
-        flag = "" if live[stuck].all() else " (no live token counter: vLLM exports one, SGLang needs --enable-metrics and ≥ 0.5.8)"
+        flag = (
+            ""
+            if live[stuck].all()
+            else " (no live token counter: vLLM exports one, SGLang needs --enable-metrics and ≥ 0.5.8)"
+        )
         return Finding(
             kind=self.kind,
             scope=Scope(window.classes_of(stuck), (pool,), replicas),
@@ -102,28 +130,65 @@ class Wedged:
             title=f"Engine wedged: {names(replicas)} has done nothing for {long:.0f} s while {number(r)} requests run and {number(w)} wait",
             cause=f"{names(replicas)} answers scrapes, holds {number(r)} running and {number(w)} waiting requests, and no counter of work has moved for {long:.0f} s.",
             evidence=(
-                Evidence("generation_tokens_total", names(replicas), None, 0.0, None, onset, "tokens in that time", f"live counter{flag}"),
+                Evidence(
+                    "generation_tokens_total",
+                    names(replicas),
+                    None,
+                    0.0,
+                    None,
+                    onset,
+                    "tokens in that time",
+                    f"live counter{flag}",
+                ),
                 Evidence("requests_running", names(replicas), None, r, None, onset, "requests"),
                 Evidence("requests_waiting", names(replicas), None, w, None, onset, "requests"),
-                Evidence("generation_tokens_total", "peers", None, tokens, None, window.end, "tokens in the last minute"),
+                Evidence(
+                    "generation_tokens_total",
+                    "peers",
+                    None,
+                    tokens,
+                    None,
+                    window.end,
+                    "tokens in the last minute",
+                ),
             ),
             ruled_out=(
                 RuledOut("idle", "running + waiting", f"{number(r + w)} requests are there"),
                 RuledOut("long prefill", "prefilled and looked-up tokens", "none in that time"),
-                RuledOut("telemetry_fault", "scrapes arrive and gauges are exported", f"{int((~np.isnan(window.value('span', 8)[stuck])).sum())} scrapes in two minutes"),
+                RuledOut(
+                    "telemetry_fault",
+                    "scrapes arrive and gauges are exported",
+                    f"{int((~np.isnan(window.value('span', 8)[stuck])).sum())} scrapes in two minutes",
+                ),
             ),
             detail={
-                "chain": [{"at": onset, "what": "the last counter of work moved", "value": f"KV {np.nanmean(kv) * 100:.0f} %" if (~np.isnan(kv)).any() else "KV unknown"}],
+                "chain": [
+                    {
+                        "at": onset,
+                        "what": "the last counter of work moved",
+                        "value": f"KV {np.nanmean(kv) * 100:.0f} %"
+                        if (~np.isnan(kv)).any()
+                        else "KV unknown",
+                    }
+                ],
                 "actions": {
-                    "now": [f"Take {names(replicas)} out of rotation and restart it (keep a py-spy dump first)", "Retry its requests elsewhere: they will not finish"],
-                    "tomorrow": ["Liveness by progress (tokens with work waiting), not by /health", "SGLang: --watchdog-timeout; vLLM: VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"],
+                    "now": [
+                        f"Take {names(replicas)} out of rotation and restart it (keep a py-spy dump first)",
+                        "Retry its requests elsewhere: they will not finish",
+                    ],
+                    "tomorrow": [
+                        "Liveness by progress (tokens with work waiting), not by /health",
+                        "SGLang: --watchdog-timeout; vLLM: VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
+                    ],
                 },
                 "harm": {"requests_stuck": round(r + w)},
             },
         )
 
 
-def _trailing(stalled: NDArray[np.bool_], scraped: NDArray[np.bool_], step: float) -> tuple[NDArray[np.int_], F]:
+def _trailing(
+    stalled: NDArray[np.bool_], scraped: NDArray[np.bool_], step: float
+) -> tuple[NDArray[np.int_], F]:
     """Scrapes and seconds of the unbroken stall at the end of each row."""
     broken = scraped & ~stalled
     width = stalled.shape[1]

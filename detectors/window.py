@@ -112,7 +112,13 @@ class Window:
     def upto(self, stop: int) -> Window:
         """The same window, ending earlier."""
         return Window(
-            self.cube, min(stop, self.stop), self.context, self.samples, self.events, self.excluded, self.start
+            self.cube,
+            min(stop, self.stop),
+            self.context,
+            self.samples,
+            self.events,
+            self.excluded,
+            self.start,
         )
 
     @cached_property
@@ -146,4 +152,3 @@ def nanmean(x: F) -> F:
         return x.mean(axis=-1)  # type: ignore[no-any-return]
     n = (~none).sum(axis=-1)
     return np.where(n > 0, np.where(none, 0.0, x).sum(axis=-1) / np.maximum(n, 1), np.nan)
-

@@ -189,8 +189,7 @@ def test_any_sequence_of_scrapes_says_the_same_as_fresh_parses(
 ) -> None:
     cache = PrefixCache()
     for lines in bodies:
-        text = "\n".join(n if n.startswith(("#", ".")) or not n else f"{n} {v}" for n, v in lines)
-        body = text + "\n" if ended or not lines or not lines[-1][0] else text + "\n"
+        body = "\n".join(n if n.startswith(("#", ".")) or not n else f"{n} {v}" for n, v in lines) + "\n"
         fresh, found = parse(body), cache.scrape(body)
         assert values(found) == values(fresh)
         assert codes(found) == codes(fresh)

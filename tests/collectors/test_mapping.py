@@ -188,7 +188,8 @@ def test_cumulative_microseconds_become_seconds_with_a_count_and_no_histogram() 
 
 def test_a_summary_gives_total_and_count_and_its_quantiles_are_not_kept() -> None:
     found = Read(
-        'smg_router_requests_total 1\nsmg_router_ttft_seconds{quantile="0.99"} 9\nsmg_router_ttft_seconds_sum 6\nsmg_router_ttft_seconds_count 3\n'
+        'smg_router_requests_total 1\nsmg_router_ttft_seconds{quantile="0.99"} 9\n'
+        "smg_router_ttft_seconds_sum 6\nsmg_router_ttft_seconds_count 3\n"
     )
     assert (found.one("ttft_seconds_sum"), found.one("ttft_seconds_count")) == (6.0, 3)
     assert 9.0 not in found.gauges
@@ -288,7 +289,8 @@ def test_tgi_usage_is_what_is_reserved_over_what_may_be() -> None:
 def test_the_newest_adapter_line_counts_and_its_clock_does_not() -> None:
     found = Read(
         VLLM + 'vllm:lora_requests_info{running_lora_adapters="",waiting_lora_adapters=""} 1.7e9\n'
-        'vllm:lora_requests_info{running_lora_adapters="a,b"} 1.71e9\nvllm:lora_requests_info{running_lora_adapters="a"} 1.705e9\n'
+        'vllm:lora_requests_info{running_lora_adapters="a,b"} 1.71e9\n'
+        'vllm:lora_requests_info{running_lora_adapters="a"} 1.705e9\n'
     )
     assert found.one("lora_info") == 2.0
 
@@ -303,9 +305,10 @@ def test_no_errors_so_far_is_zero_where_answers_are_counted_by_status() -> None:
 
 def test_only_generation_handlers_count_as_answers() -> None:
     found = Read(
-        VLLM
-        + 'http_requests_total{handler="/metrics",status="2xx"} 900\nhttp_requests_total{handler="/health",status="5xx"} 3\n'
-        'http_requests_total{handler="/v1/chat/completions",status="2xx"} 7\nhttp_requests_total{handler="/v1/completions",status="2xx"} 2\n'
+        VLLM + 'http_requests_total{handler="/metrics",status="2xx"} 900\n'
+        'http_requests_total{handler="/health",status="5xx"} 3\n'
+        'http_requests_total{handler="/v1/chat/completions",status="2xx"} 7\n'
+        'http_requests_total{handler="/v1/completions",status="2xx"} 2\n'
     )
     assert found.columns("http_responses_total") == {"status=2xx": 9}
 
@@ -360,7 +363,7 @@ def test_observations_that_add_up_to_nothing_are_not_used() -> None:
     found = Read(
         VLLM + histogram("vllm:time_to_first_token_seconds", {"0.001": 208, "0.01": 208, "+Inf": 208}, 0)
     )
-    edges, counts, total = found.one("ttft_seconds")
+    _edges, counts, total = found.one("ttft_seconds")
     assert counts == [-1, -1, -1]
     assert math.isnan(total)
     assert found.problems() == ["impossible_histogram"]
@@ -377,7 +380,7 @@ def test_a_sum_that_is_no_number_is_a_gap_and_the_counts_stay() -> None:
     found = Read(
         body + "vllm:time_to_first_token_seconds_sum NaN\nvllm:time_to_first_token_seconds_count 7\n"
     )
-    edges, counts, total = found.one("ttft_seconds")
+    _edges, counts, total = found.one("ttft_seconds")
     assert counts == [5, 2]
     assert math.isnan(total)
     assert found.problems() == ["sum_missing"]
@@ -428,12 +431,11 @@ def test_copies_of_a_gauge_per_process_are_one_gauge() -> None:
 
 
 def test_a_total_beside_its_parts_counts_once() -> None:
-    body = 'sglang:num_running_reqs{priority=""} 5\nsglang:num_running_reqs{priority="0"} 2\nsglang:num_running_reqs{priority="10"} 3\n'
-    found = Read(body)
+    parts = 'sglang:num_running_reqs{priority="0"} 2\nsglang:num_running_reqs{priority="10"} 3\n'
+    found = Read('sglang:num_running_reqs{priority=""} 5\n' + parts)
     assert found.one("requests_running") == 5.0
     assert found.plan.dropped["part_beside_total"] == 2
-    parts = Read('sglang:num_running_reqs{priority="0"} 2\nsglang:num_running_reqs{priority="10"} 3\n')
-    assert parts.one("requests_running") == 5.0
+    assert Read(parts).one("requests_running") == 5.0
 
 
 def test_an_empty_label_is_an_absent_one() -> None:
@@ -452,7 +454,8 @@ def test_ranks_that_repeat_the_work_count_once() -> None:
 
 def test_ranks_that_split_the_work_add_up_and_keep_their_gauges() -> None:
     body = "".join(
-        f'sglang:num_running_reqs{{dp_rank="{i}",tp_rank="{i}"}} {i + 1}\nsglang:evicted_tokens_total{{dp_rank="{i}",tp_rank="{i}"}} 10\n'
+        f'sglang:num_running_reqs{{dp_rank="{i}",tp_rank="{i}"}} {i + 1}\n'
+        f'sglang:evicted_tokens_total{{dp_rank="{i}",tp_rank="{i}"}} 10\n'
         for i in range(3)
     )
     found = Read(body)
@@ -688,7 +691,9 @@ def test_summed_buckets_are_the_buckets_of_the_sum(a: list[int], b: list[int]) -
 
 def test_a_change_of_buckets_on_the_way_makes_one_column_per_layout() -> None:
     name = "vllm:time_to_first_token_seconds"
-    series = [(f"{name}_bucket", {"le": le}) for le in ("1", "2", "5", "+Inf")] + [
+    series: list[tuple[str, dict[str, str]]] = [
+        (f"{name}_bucket", {"le": le}) for le in ("1", "2", "5", "+Inf")
+    ] + [
         (f"{name}_sum", {}),
         (f"{name}_count", {}),
     ]
@@ -721,3 +726,103 @@ def test_series_without_a_sample_in_the_time_looked_at_claim_no_signal() -> None
     found = plan(series, load_dictionary(), ClassRules(), Target("h"), present=~np.isnan(values))
     assert found.signals["kv_cache_usage_ratio"].families == ("vllm:gpu_cache_usage_perc",)
     assert found.apply_many(values)[0].tolist() == [[0.5, 0.6], [1.0, 2.0]]
+
+
+# ---------------------------------------------------------------- strangers
+
+
+def test_hostile_label_values_cannot_make_columns_without_end() -> None:
+    body = VLLM + "".join(f'vllm:request_success_total{{finished_reason="r{i}"}} 1\n' for i in range(1000))
+    found = Read(body)
+    columns = found.columns("request_success_total")
+    assert len(columns) == 257
+    assert columns["finish_reason=other"] == 744
+    assert sum(columns.values()) == 1000
+
+
+def test_classes_from_labels_are_bounded() -> None:
+    body = SGLANG + "".join(f'sglang:num_requests_total{{workload="w{i}"}} 1\n' for i in range(200))
+    found = Read(body)
+    assert len(found.classes("request_success_total")) == 51
+    assert "other" in found.classes("request_success_total")
+
+
+def test_a_histogram_of_thousands_of_edges_keeps_only_its_total() -> None:
+    lines = "".join(f'vllm:time_to_first_token_seconds_bucket{{le="{i}"}} {i}\n' for i in range(2000))
+    found = Read(
+        VLLM
+        + lines
+        + 'vllm:time_to_first_token_seconds_bucket{le="+Inf"} 2000\nvllm:time_to_first_token_seconds_sum 7\n'
+    )
+    assert found.columns("ttft_seconds") == {}
+    assert (found.one("ttft_seconds_sum"), found.one("ttft_seconds_count")) == (7.0, 2000)
+    assert found.plan.dropped["too_many_buckets"] == 2000
+
+
+def test_a_target_of_fifty_thousand_mapped_series_stays_bounded() -> None:
+    series = [
+        (
+            "dynamo_frontend_worker_active_prefill_tokens",
+            {"worker_id": str(i % 250), "dp_rank": str(i // 250), "model": f"m{i % 3}"},
+        )
+        for i in range(50_000)
+    ]
+    found = plan(series, load_dictionary(), ClassRules(), Target("h"))
+    assert len(found.layout.columns) == 5000
+    assert found.dropped["too_many_columns"] > 0
+    assert len(found.apply(np.ones(50_000))[0]) == 5000
+
+
+_COMPONENTS = ("vllm", "sglang", "triton", "dcgm_exporter", "tgi")
+_NAMES = sorted({n + x for c in _COMPONENTS for n in load_dictionary().lookup(c) for x in ("", "_x")})
+_KEYS = (
+    "le",
+    "model_name",
+    "engine",
+    "dp_rank",
+    "tp_rank",
+    "priority",
+    "pid",
+    "mode",
+    "status",
+    "handler",
+    "pool",
+)
+_SERIES = st.tuples(
+    st.sampled_from(_NAMES),
+    st.dictionaries(
+        st.sampled_from(
+            [
+                "le",
+                "model_name",
+                "engine",
+                "dp_rank",
+                "tp_rank",
+                "priority",
+                "pid",
+                "mode",
+                "status",
+                "handler",
+                "pool",
+            ]
+        ),
+        st.sampled_from(["", "0", "1", "+Inf", "0.5", "x", "NaN", "1.0"]),
+        max_size=5,
+    ),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_SERIES, max_size=30), st.data())
+def test_no_series_whatever_break_a_plan(
+    series: list[tuple[str, dict[str, str]]], data: st.DataObject
+) -> None:
+    found = plan(series, load_dictionary(), ClassRules(), Target("h", labels={"pool": "0"}))
+    cells = st.sampled_from([0.0, 1.0, -1.0, 2.5, 7.0, math.nan, math.inf, -math.inf, 9.3e18, 1e300])
+    values = np.array(data.draw(st.lists(cells, min_size=len(series), max_size=len(series))), dtype=float)
+    gauges, counts, sums = found.apply(values)
+    assert (len(gauges), len(counts), len(sums)) == found.layout.size
+    assert (counts >= -1).all()
+    assert not np.isinf(gauges).any()
+    found.problems(values)
+    found.start(values)

@@ -73,7 +73,6 @@ class PoolSpec:
     warm_up: float = 60.0
     port: int = 8000
     cluster: str = "main"
-    objective_ttft: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +136,7 @@ class TrafficSpec:
     timeout: float = 120.0
     retries: int = 2
     backoff: float = 2.0
+    abort_share: float = 0.003  # users who stop an answer half-way
     shape: Shape = Shape()
     objective_ttft: float = 5.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from collectors.dictionary import Dictionary
 from collectors.mapping import plan as make_plan
 from collectors.plan import Plan
+from collectors.prometheus_scrapes import align, choose, grid_of
 from collectors.prometheus_series import (
     Copy,
     LabelPairs,
@@ -29,10 +30,6 @@ log = logging.getLogger(__name__)
 
 FORGET_AFTER = 1200.0
 """Seconds after which a series that is gone while its target lives leaves the plan."""
-TOGETHER = 1.0
-"""Where no ``up`` gives the times of scrapes, samples closer than this belong to one."""
-SWITCH_AFTER = 1.5
-"""Scrape intervals without a reading after which another copy of the server is believed."""
 MAX_SERIES = 100_000
 
 _NO_LAYOUT = Layout(())
@@ -117,8 +114,8 @@ class TargetBook:
     def _target(
         self, known: _Known, samples: TargetSamples, window: Window, problems: list[Problem]
     ) -> list[Reading]:
-        grids = {tag: _grid(c) for tag, c in samples.copies.items()}
-        times, down = self._choose(known, samples.copies, grids)
+        grids = {tag: grid_of(c) for tag, c in samples.copies.items()}
+        times, down, known.copy = choose(samples.copies, grids, known.copy, known.newest, self._every)
         out = [
             Reading(known.target, float(t), _NO_LAYOUT, _NO_FLOATS, _NO_COUNTS, _NO_FLOATS, up=False)
             for t in down
@@ -156,47 +153,6 @@ class TargetBook:
     def _newest(self, known: _Known, out: list[Reading]) -> None:
         if out:
             known.newest = max(known.newest, max(r.t for r in out))
-
-    def _choose(
-        self, known: _Known, copies: Mapping[LabelPairs, Copy], grids: Mapping[LabelPairs, Times]
-    ) -> tuple[list[tuple[float, LabelPairs]], list[float]]:
-        """Which readings to make: (time, copy) ascending, and times at which the target was down.
-
-        Two servers that scrape the same process see it at different times with clocks of their own: mixing them would make
-        counters fall. One copy is believed until it has had nothing for :data:`SWITCH_AFTER` intervals.
-        """
-        if len(copies) == 1:
-            ((tag, copy),) = copies.items()
-            known.copy = tag
-            new = [t for t in grids[tag] if t > known.newest]
-            return (
-                [(t, tag) for t in new if copy.up.get(t, True)],
-                [t for t in new if not copy.up.get(t, True)],
-            )
-        ups = sorted((t, tag) for tag, c in copies.items() for t in grids[tag] if c.up.get(t, True))
-        chosen: list[tuple[float, LabelPairs]] = []
-        last = known.newest
-        if known.copy not in copies and ups:
-            known.copy = max(copies, key=lambda tag: (len(grids[tag]), tag))
-        for t, tag in ups:
-            if t <= last:
-                continue
-            if tag != known.copy:
-                if t - last <= SWITCH_AFTER * self._every:
-                    continue
-                if last == float("-inf") and any(g == known.copy for _, g in ups):
-                    continue
-                known.copy = tag
-            chosen.append((t, tag))
-            last = t
-        seen_up = np.array([t for t, _ in ups])
-        believed = copies.get(known.copy) if known.copy is not None else None
-        down = sorted(
-            t
-            for t, up in (believed.up if believed else {}).items()
-            if not up and t > known.newest and not (np.abs(seen_up - t) <= self._every).any()
-        )
-        return chosen, down
 
     def _plan(
         self, known: _Known, series: Iterable[Sampled], window: Window, problems: list[Problem]
@@ -254,7 +210,7 @@ class TargetBook:
                     values[row, at] = s.values
                 continue
             if s.times not in cache:
-                cache[s.times] = _align(np.array(s.times), np.array(grid), chosen, self._every)
+                cache[s.times] = align(np.array(s.times), np.array(grid), chosen, self._every)
             source, place, lost = cache[s.times]
             values[row, at[place]] = s.values[source]
             strays += lost
@@ -276,38 +232,6 @@ class TargetBook:
         self, known: _Known, at: float, code: str, message: str, fix: str, count: int = 1
     ) -> Problem:
         return Problem(at, self._source, code, known.target.address, message, fix, count)
-
-
-def _grid(copy: Copy) -> Times:
-    """The times of scrapes: those of ``up``, else of the samples, close ones taken as one."""
-    if copy.up:
-        return tuple(sorted(copy.up))
-    distinct = {s.times for s in copy.series}
-    if len(distinct) == 1:
-        return distinct.pop()
-    times = np.unique(np.concatenate([np.array(t) for t in distinct])) if distinct else np.empty(0)
-    if not len(times):
-        return ()
-    last_of_scrape = np.append(np.diff(times) > TOGETHER, True)
-    return tuple(times[last_of_scrape].tolist())
-
-
-def _align(
-    times: FloatArray, grid: FloatArray, chosen: FloatArray, every: float
-) -> tuple[IntArray, IntArray, int]:
-    """Which samples go into which of the ``chosen`` times: (sample index, place, samples that belong to no scrape at all).
-
-    A sample belongs to the first scrape at or after it, less than an interval away; of several the last one counts.
-    """
-    scrape = np.searchsorted(grid, times)
-    fits = scrape < len(grid)
-    nearest = grid[np.minimum(scrape, len(grid) - 1)]
-    fits &= nearest - times < every
-    place = np.searchsorted(chosen, nearest)
-    wanted = fits & (place < len(chosen))
-    wanted &= chosen[np.minimum(place, len(chosen) - 1)] == nearest
-    source = np.flatnonzero(wanted)
-    return source, place[source], int((~fits).sum())
 
 
 def _starts(plan: Plan, keys: list[SeriesKey], values: FloatArray) -> list[float | None]:

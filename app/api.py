@@ -114,7 +114,9 @@ async def openapi(_: Request) -> Response:
 
 
 async def unknown(request: Request) -> Response:
-    """Any other path under /api."""
+    """Any other path under /api, and any other method."""
+    if request.method not in ("GET", "HEAD"):
+        return error_response(405, "method_not_allowed", f"{request.method} is not supported", "use GET")
     return error_response(
         404, "not_found", f"no such resource: {request.url.path}", "see /api/v1/openapi.json"
     )

@@ -9,7 +9,7 @@ from app import queries
 from app.services.health import DataHealth
 from app.services.view import View
 from app.services.wording import instant, span
-from app.ui import empty, filters
+from app.ui import empty
 from app.ui.html import chip, chips, div, show
 from app.ui.live import live
 
@@ -144,5 +144,4 @@ def body(view: View) -> None:
         problems(model)
 
 
-filters.controls(time_range=False, dimensions=("pool", "model"))
 live(body)

@@ -13,7 +13,7 @@ from app.services.incident_load import Loaded
 from app.services.incident_view import EvidenceChart, IncidentView, kind_title, signal_title, told_actions
 from app.services.view import View
 from app.services.wording import clock, compact, instant, listing, percent, promise, seconds, span
-from app.ui import charts, empty, filters, links
+from app.ui import charts, empty, links
 from app.ui.html import Markup, bold, chip, chips, div, rows, show, table
 from app.ui.html import span as inline
 from app.ui.live import live
@@ -205,8 +205,8 @@ def evidence(v: IncidentView) -> None:
 def evidence_chart(v: IncidentView, chart: EvidenceChart, *, last: bool) -> None:
     """One measure over the incident."""
     m = chart.measure
-    scale = 100.0 if m.unit == "ratio" and m.id != "preemptions_per_request" else 1.0
-    unit = {"ratio": "%", "": ""}.get(m.unit, m.unit) if scale == 100.0 or m.unit != "ratio" else ""
+    scale = 100.0 if m.unit == "ratio" else 1.0
+    unit = "%" if m.unit == "ratio" else m.unit
     data: list[dict[str, Any]] = []
     values: list[float] = []
     hover = "%{y:.3~s}" + (" " + unit if unit else "")
@@ -392,5 +392,4 @@ def body(view: View) -> None:
         side(loaded, view)
 
 
-filters.controls(time_range=False, dimensions=())
 live(body)

@@ -10,8 +10,7 @@ from app.services.heat import WORST as WORST_REPLICAS
 from app.services.measures import HEAT_MAP, MEASURES
 from app.services.view import View
 from app.services.wording import clock, instant, promise, seconds
-from app.storage import configuration
-from app.ui import empty, filters
+from app.ui import empty
 from app.ui.html import chip, chips, div, show, span, table
 from app.ui.live import live
 from app.ui.pieces import (
@@ -133,9 +132,4 @@ def body(view: View) -> None:
         timeline(model.incidents, view, key="timeline")
 
 
-if queries.newest() is None:
-    config = configuration()
-    empty.first_steps(config.database_shown, str(config.path) if config.path else None)
-else:
-    filters.controls()
-    live(body)
+live(body)

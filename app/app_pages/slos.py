@@ -10,7 +10,7 @@ from app.services.cards import budget_interval
 from app.services.slos import SloRow, covered_text
 from app.services.view import View
 from app.services.wording import between, clock, instant, percent, promise, seconds, span, window
-from app.ui import charts, empty, filters
+from app.ui import charts, empty
 from app.ui.explain import (
     explain_attainment,
     explain_budget,
@@ -274,5 +274,4 @@ def body(view: View) -> None:
                 show(div(note, class_="gf-small gf-soft"))
 
 
-filters.controls()
 live(body)

@@ -34,8 +34,8 @@ class Measure:
 
     @property
     def as_difference(self) -> bool:
-        """Deviation is a difference (ratios of 0..1), not a factor."""
-        return self.unit == "ratio"
+        """Deviation is a difference (shares and counts per request), not a factor."""
+        return self.unit in ("ratio", "")
 
 
 _TABLE = (

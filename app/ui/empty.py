@@ -46,14 +46,10 @@ def first_steps(database: str, config_path: str | None) -> None:
         show(div(f"Database: {database}", class_="gf-small gf-soft"))
 
 
-def unavailable(problem: str, fix: str = "") -> None:
-    """The database or the configuration cannot be read."""
+def unavailable(problem: str) -> None:
+    """The database or the configuration cannot be read; the message names the thing and the fix."""
     with st.container(border=True, gap="xsmall"):
-        show(
-            div("Gustfront cannot read its data", class_="gf-title"),
-            div(problem, class_="gf-p"),
-            div(fix, class_="gf-p gf-soft"),
-        )
+        show(div("Gustfront cannot read its data", class_="gf-title"), div(problem, class_="gf-p gf-lines"))
 
 
 def nothing(title: str, why: str = "") -> None:

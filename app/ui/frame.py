@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from app.ui import empty, style
-from core.errors import ConfigError, GustfrontError, InputError, SourceError
+from app import queries
+from app.storage import configuration
+from app.ui import empty, filters, style
+from app.ui.guard import guard
 
 _HERE = Path(__file__).resolve().parent
 ICON, LOGO = _HERE / "icon.png", _HERE / "logo.svg"
@@ -26,20 +27,23 @@ def begin() -> None:
     style.inject()
 
 
-@contextmanager
-def guard() -> Iterator[None]:
-    """Errors raised on purpose become a note that says what to do, not a traceback."""
-    try:
-        yield
-    except ConfigError as error:
-        empty.unavailable(f"{error.path}: {error.problem}", error.fix)
-    except (InputError, SourceError) as error:
-        empty.unavailable(str(error), error.fix)
-    except GustfrontError as error:
-        empty.unavailable(str(error))
+CONTROLS: dict[str, dict[str, Any]] = {
+    "incident": {"time_range": False, "dimensions": ()},
+    "data-health": {"time_range": False, "dimensions": ("pool", "model")},
+}
+"""Controls by URL path where a page has not all of them."""
 
 
 def run(page: StreamlitPage) -> None:
-    """Run the page, guarded."""
+    """The global controls, then the page, guarded.
+
+    The controls are drawn here, in the entry script, so that their values go along from page to page. A database without
+    data has one page: how to get some.
+    """
     with guard():
+        if queries.newest() is None:
+            config = configuration()
+            empty.first_steps(config.database_shown, str(config.path) if config.path else None)
+            return
+        filters.controls(**CONTROLS.get(page.url_path, {}))
         page.run()

@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.services.view import View
 from app.ui.filters import current_view
-from app.ui.frame import guard
+from app.ui.guard import guard
 
 EVERY_SECONDS = 15
 

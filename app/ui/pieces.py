@@ -269,6 +269,8 @@ def plain(text: str) -> str:
 def full_scale_text(heat: HeatMap) -> str:
     """What the dark end of the scale means."""
     m = heat.measure
+    if m.as_difference and m.unit != "ratio":
+        return f"{m.full_scale:g} {'below' if m.worse < 0 else 'above'}"
     if m.as_difference:
         return f"{m.full_scale * 100:.0f} points {'below' if m.worse < 0 else 'above'}"
     return f"×{m.full_scale:g} {'below' if m.worse < 0 else 'above'}"

@@ -41,6 +41,7 @@ CSS = """
 .gf-k{color:light-dark(#66728a,#9aa7be);white-space:nowrap}
 .gf-v{font-weight:500;overflow-wrap:anywhere}
 .gf-foot{font-size:12.5px;line-height:1.45;color:light-dark(#66728a,#9aa7be);height:38px;overflow:hidden;margin-top:6px}
+.gf-lines{white-space:pre-line}
 .gf-scroll{overflow-x:auto}
 table.gf-table{border-collapse:collapse;width:100%;font-size:13px}
 .gf-table th{text-align:left;font-weight:500;color:light-dark(#66728a,#9aa7be);padding:6px 12px 6px 0;white-space:nowrap;

@@ -32,6 +32,8 @@ def find_chromium() -> str | None:
 class Browser:
     """Headless Chromium with one tab of ``width`` by ``height`` CSS pixels; ``dark`` sets the preferred colour scheme."""
 
+    scheme: str = ""
+
     def __init__(self, binary: str, *, width: int = 1440, height: int = 1000, dark: bool = False) -> None:
         self._profile = tempfile.mkdtemp(prefix="gustfront-chromium-")
         self._process = subprocess.Popen(
@@ -53,23 +55,34 @@ class Browser:
             stderr=subprocess.DEVNULL,
         )
         self._id = 0
+        self._stack = contextlib.ExitStack()
         self.requests: list[str] = []
         self.console: list[str] = []
-        self._socket: ClientConnection = connect(
-            self._tab_address(), max_size=None, open_timeout=20, ping_interval=None
-        )
+        self.width, self.height = width, height
+        try:
+            self._socket: ClientConnection = self._stack.enter_context(
+                connect(self._tab_address(), max_size=None, open_timeout=20, ping_interval=None)
+            )
+            self._prepare("dark" if dark else "light")
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, scheme: str) -> None:
+        """Ask for events and set size and colour scheme."""
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.call(f"{domain}.enable")
+        self._resize(self.height)
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def _resize(self, height: int) -> None:
         self.call(
             "Emulation.setDeviceMetricsOverride",
-            width=width,
+            width=self.width,
             height=height,
             deviceScaleFactor=1,
             mobile=False,
         )
-        scheme = "dark" if dark else "light"
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.width, self.height = width, height
 
     def _tab_address(self) -> str:
         port_file = Path(self._profile) / "DevToolsActivePort"
@@ -164,30 +177,18 @@ class Browser:
         """Write a PNG; ``full`` makes the window as tall as the page first."""
         if full:
             for _ in range(2):
-                self.call(
-                    "Emulation.setDeviceMetricsOverride",
-                    width=self.width,
-                    height=max(self.height, self.page_height()),
-                    deviceScaleFactor=1,
-                    mobile=False,
-                )
+                self._resize(max(self.height, self.page_height()))
                 time.sleep(0.5)
         data = self.call("Page.captureScreenshot", format="png")["data"]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(data))
         if full:
-            self.call(
-                "Emulation.setDeviceMetricsOverride",
-                width=self.width,
-                height=self.height,
-                deviceScaleFactor=1,
-                mobile=False,
-            )
+            self._resize(self.height)
 
     def close(self) -> None:
         """End Chromium and remove its profile."""
         with contextlib.suppress(Exception):
-            self._socket.close()
+            self._stack.close()
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(10)

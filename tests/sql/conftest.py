@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from sql.schema import metadata
 from sql.store import Store
 from tests.sql import postgres
 
@@ -17,21 +18,27 @@ _number = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
-    """A running server; ``TEMPLATE`` is a migrated database that tests copy in milliseconds."""
+    """A running server with a migrated database ``migrated``, which tests empty rather than make a new one each."""
     why = postgres.missing()
     if why:
         pytest.skip(why)
     with postgres.server() as url:
         with psycopg.connect(f"{url}/postgres", autocommit=True) as c:
             c.execute("CREATE DATABASE migrated")
-        Store.open(f"{url}/migrated").close()
+            c.execute("CREATE DATABASE model")
+        for name in ("migrated", "model"):
+            Store.open(f"{url}/{name}").close()
         yield url
 
 
 @pytest.fixture
-def empty_postgres(postgres_server: str) -> str:
-    """The URL of a database without tables."""
-    return _create(postgres_server, "template0")
+def empty_postgres(postgres_server: str) -> Iterator[str]:
+    """The URL of a database without tables, of this test's own."""
+    name = f"t{next(_number)}"
+    with psycopg.connect(f"{postgres_server}/postgres", autocommit=True) as c:
+        c.execute(f"CREATE DATABASE {name}")
+        yield f"{postgres_server}/{name}"
+        c.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -41,12 +48,22 @@ def dialect(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def empty_url(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database without tables, of this test's own, on each dialect."""
+    if dialect == "sqlite":
+        return f"sqlite:///{tmp_path / 'empty.db'}"
+    return str(request.getfixturevalue("empty_postgres"))
+
+
+@pytest.fixture
 def store_url(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a database of this test's own."""
+    """The URL of a database with no rows, on each dialect."""
     if dialect == "sqlite":
         return f"sqlite:///{tmp_path / 'store.db'}"
-    server: str = request.getfixturevalue("postgres_server")
-    return _create(server, "migrated")
+    url = f"{request.getfixturevalue('postgres_server')}/migrated"
+    with psycopg.connect(url, autocommit=True) as c:
+        c.execute(f"TRUNCATE {', '.join(metadata.tables)}")
+    return url
 
 
 @pytest.fixture
@@ -60,10 +77,3 @@ def store(store_url: str) -> Iterator[Store]:
 def opener(store_url: str) -> Callable[[], Store]:
     """Opens the test's database once more."""
     return lambda: Store.open(store_url)
-
-
-def _create(server: str, template: str) -> str:
-    name = f"t{next(_number)}"
-    with psycopg.connect(f"{server}/postgres", autocommit=True) as c:
-        c.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-    return f"{server}/{name}"

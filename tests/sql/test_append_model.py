@@ -73,7 +73,7 @@ def sqlite_store(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def postgres_store(postgres_server: str) -> Any:
-    with Store.open(f"{postgres_server}/migrated") as store:
+    with Store.open(f"{postgres_server}/model") as store:
         yield store
 
 

@@ -72,31 +72,28 @@ def test_migrations_make_the_tables_that_the_code_describes(tmp_path: Path) -> N
     assert shape(tmp_path / "a.db") == shape(tmp_path / "b2.db")
 
 
-def test_processes_that_start_together_do_not_collide(
-    dialect: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    url = (
-        f"sqlite:///{tmp_path / 'x.db'}" if dialect == "sqlite" else request.getfixturevalue("empty_postgres")
-    )
+def test_processes_that_start_together_do_not_collide(empty_url: str) -> None:
     code = "import sys; from sql.store import Store; Store.open(sys.argv[1]).close()"
     root = Path(__file__).resolve().parents[2]
     started = [
-        subprocess.Popen([sys.executable, "-W", "error", "-c", code, url], cwd=root, stderr=subprocess.PIPE)
-        for _ in range(4)
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", code, empty_url], cwd=root, stderr=subprocess.PIPE
+        )
+        for _ in range(3)
     ]
     for p in started:
         _, err = p.communicate(timeout=60)
         assert p.returncode == 0, err.decode()
-    with Store.open(url, read_only=True) as store:
+    with Store.open(empty_url, read_only=True) as store:
         assert store.ping()["revision"] == migrate.HEAD
 
 
-def test_a_newer_database_is_refused(store_url: str, opener: Callable[[], Store]) -> None:
-    with opener() as store, store.database.write() as c:
+def test_a_newer_database_is_refused(empty_url: str) -> None:
+    with Store.open(empty_url) as store, store.database.write() as c:
         c.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     for read_only in (False, True):
         with pytest.raises(StoreError, match=r"revision 9999.*newer Gustfront.*Fix: upgrade"):
-            Store.open(store_url, read_only=read_only)
+            Store.open(empty_url, read_only=read_only)
 
 
 def test_a_missing_file_opened_read_only_is_said_to_be_missing(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ class Source(_Strict):
     labels, not the sample. ``times``: multiply with this family of the same labels. ``plus``: families added to this one.
     ``pick: newest``: only the series with the largest value, worth the number of names in its ``names`` label. ``pair``:
     hits and queries with the same pair name belong together. ``minus_one``: -1 means no data. ``else_zero``: the family
-    is there but no series passes ``where``: the count is 0. ``trust: never``: shown by the doctor, never stored.
-    ``flag``: what turns it on in the engine.
+    is there but no series passes ``where``: the count is 0. ``fallback``: a weaker form that normally stands beside a
+    better one. ``trust: never``: shown by the doctor, never stored. ``flag``: what turns it on in the engine.
     """
 
     family: str
@@ -86,6 +86,7 @@ class Source(_Strict):
     minus_one: bool = False
     trust: Literal["full", "never"] = "full"
     else_zero: bool = False
+    fallback: bool = False
     flag: str = ""
     note: str = ""
 

@@ -57,10 +57,10 @@ def examine(
     dropped = dict(exposition.dropped)
     for reason, n in found.dropped.items():
         dropped[reason] = dropped.get(reason, 0) + n
-    known, unused = _unused(found, exposition, dictionary)
-    if known:
-        dropped["known_unused"] = known
-        dropped["unmapped"] = max(dropped.get("unmapped", 0) - known, 0)
+    reasons, unused = _unused(found, exposition, dictionary)
+    if reasons:
+        dropped |= reasons
+        dropped["unmapped"] = max(dropped.get("unmapped", 0) - sum(reasons.values()), 0)
     return {
         "target": name,
         "components": list(found.components) or [UNKNOWN],
@@ -174,7 +174,7 @@ def _derived(
                         "family": families[0],
                         "families": families,
                         "component": name,
-                        "count": None if math.isnan(a - b) else a - b,
+                        "count": a - b if a >= b else None,
                         "derived": way.formula,
                     }
                     break
@@ -227,22 +227,32 @@ def _engine(found: Plan, dictionary: Dictionary) -> str:
     return min(found.components, key=lambda c: dictionary.components[c].detect.yields)
 
 
-def _unused(found: Plan, exposition: Exposition, dictionary: Dictionary) -> tuple[int, list[str]]:
-    """Number of series that are known and not used, and the names of those that no dictionary knows (at most 50)."""
+def _unused(found: Plan, exposition: Exposition, dictionary: Dictionary) -> tuple[dict[str, int], list[str]]:
+    """Series that are known and not read, by reason, and the names of those that no dictionary knows (at most 50).
+
+    ``second_source``: another family gives the signal. ``known_unused``: no signal needs the family.
+    """
     components: list[Component] = [dictionary.components[c] for c in found.components]
     prefixes = tuple(canonical_name(p) for c in components for p in c.known)
-    everywhere = ("python_", "process_", "go_", "scrape_", "promhttp_", "up", "http_")
-    known = 0
+    sources = {n for c in found.components for n in dictionary.lookup(c)}
+    everywhere = ("python_", "process_", "go_", "scrape_", "promhttp_", "http_")
+    reasons: dict[str, int] = {}
     strange: dict[str, None] = {}
     for i, (name, _) in enumerate(exposition.series):
         if i in found.used:
             continue
         canonical = canonical_name(name)
-        if canonical.startswith(everywhere) or (prefixes and canonical.startswith(prefixes)):
-            known += 1
+        if canonical in sources:
+            reasons["second_source"] = reasons.get("second_source", 0) + 1
+        elif (
+            canonical == "up"
+            or canonical.startswith(everywhere)
+            or (prefixes and canonical.startswith(prefixes))
+        ):
+            reasons["known_unused"] = reasons.get("known_unused", 0) + 1
         elif len(strange) < 50:
             strange[name] = None
-    return known, list(strange)
+    return reasons, list(strange)
 
 
 def _unknown(name: str, exposition: Exposition) -> Problem:

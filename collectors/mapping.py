@@ -83,7 +83,7 @@ class _Planner:
                 name,
                 families,
                 tuple(columns.builder.columns[before:]),
-                tuple(f for f in dict.fromkeys(also[signal]) if f not in families),
+                tuple(f for f in dict.fromkeys(also.get(signal, ())) if f not in families),
                 entries[0].combine,
                 tuple(dict.fromkeys(e.source.note for e in entries if e.source.note)),
                 entries[0].source.trust == "never",
@@ -150,7 +150,7 @@ class _Planner:
         for name in sorted(self.components, key=lambda c: self.dictionary.components[c].detect.yields):
             entries = self.dictionary.entries(name)
             for e in entries:
-                if e in matched[name]:
+                if e in matched[name] and not e.source.fallback:
                     also.setdefault(e.signal, []).append(e.source.family)
             for signal, picked in _pick(entries, matched[name]).items():
                 if signal not in taken:

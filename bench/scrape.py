@@ -76,6 +76,16 @@ def write_configs(folder: Path, targets: list[str], every: float) -> tuple[Path,
     return ours, theirs
 
 
+def settle(stats: str, wanted: int, every: float, ours: subprocess.Popen[bytes]) -> None:
+    """Wait until both have asked ``wanted`` times, then for one more interval."""
+    end = time.monotonic() + 40 * every
+    while min(get_json(stats)["requests"].get(who, 0) for who in ("gustfront", "prometheus")) < wanted:
+        if ours.poll() is not None or time.monotonic() > end:
+            raise SystemExit("the scrapers did not get going")
+        time.sleep(0.5)
+    time.sleep(every)
+
+
 def our_sizes(database: Path, begin: float, end: float, per_target: float) -> dict[str, float]:
     """Frames, bytes and samples of our database in a window (Unix seconds), and scrapes that are missing."""
     engine = create_engine(f"sqlite:///{database}")
@@ -129,13 +139,12 @@ def prometheus_sizes(port: int, data: Path) -> dict[str, float]:
     }
 
 
-def run(targets: int, every: float, minutes: float, warm_up: float | None = None) -> dict[str, Any]:
+def run(targets: int, every: float, minutes: float) -> dict[str, Any]:
     """Run both for ``minutes`` after the warm-up; all figures."""
     program = shutil.which("prometheus")
     if program is None:
         raise SystemExit("prometheus is not installed; on Debian: apt-get install prometheus")
-    warm = 2.2 * every + 5 if warm_up is None else warm_up
-    steps = int((warm + minutes * 60) / every) + 8
+    steps = int(minutes * 60 / every) + 20
     processes: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory(prefix="bench-scrape-") as name:
         folder = Path(name)
@@ -173,8 +182,8 @@ def run(targets: int, every: float, minutes: float, warm_up: float | None = None
                     stderr=their_log,
                 )
             processes += [ours, theirs]
-            time.sleep(warm)
             stats = f"http://127.0.0.1:{port}/stats"
+            settle(stats, 3 * targets, every, ours)
             begin, before = time.time(), get_json(stats)["requests"]
             cpu_before = {"gustfront": cpu_seconds(ours.pid), "prometheus": cpu_seconds(theirs.pid)}
             time.sleep(minutes * 60)

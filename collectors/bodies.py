@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from collectors.dictionary import Dictionary
 from collectors.discovery import Endpoint
@@ -13,7 +16,7 @@ from collectors.plan import Plan
 from collectors.sharing import Pool, content
 from core.classes import ClassRules
 from core.config_models import ScrapeSource
-from core.frames import Reading, Target
+from core.frames import FloatArray, IntArray, Reading, Target
 from core.records import Problem
 from core.roles import Roles
 
@@ -74,9 +77,14 @@ class BodyReader:
 
         The reading is None where a body that is not empty holds no series.
         """
+        values, problems = self.values(body, t)
+        return (None if values is None else self.reading(values, t)), problems
+
+    def values(self, body: bytes, t: float) -> tuple[FloatArray | None, list[Problem]]:
+        """The raw values of a body for :meth:`reading` or :func:`read_together`, and what is wrong with it."""
         values = None if self._known is None else self._known.read(body)
         if values is not None:
-            problems = [replace(p, ts=t) for p in self._standing]
+            problems = [replace(p, ts=t) for p in self._standing] if self._standing else []
             self._rest()
         else:
             found = self._cache.scrape(body, ts=t)
@@ -87,14 +95,27 @@ class BodyReader:
                 return None, problems
             values = found.values
             self._learn(found)
-        plan = self._plan
-        assert plan is not None
         if self._since % EXAMINE_EVERY == 0:
-            unlikely = plan.problems(values, source=self._base.source, ts=t)
+            unlikely = self.plan.problems(values, source=self._base.source, ts=t)
             problems = problems + [self._named(p, t) for p in unlikely]
         self._since += 1
-        gauges, counts, sums = plan.apply(values)
-        return Reading(self.target, t, plan.layout, gauges, counts, sums, plan.start(values)), problems
+        return values, problems
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the last body."""
+        assert self._plan is not None
+        return self._plan
+
+    def reading(self, values: FloatArray, t: float) -> Reading:
+        """The reading of the values that :meth:`values` gave just now."""
+        return self.made(values, t, *self.plan.apply(values))
+
+    def made(
+        self, values: FloatArray, t: float, gauges: FloatArray, counts: IntArray, sums: FloatArray
+    ) -> Reading:
+        """A reading of folded values."""
+        return Reading(self.target, t, self.plan.layout, gauges, counts, sums, self.plan.start(values))
 
     def _learn(self, found: Exposition) -> None:
         """Plan anew if the series changed, and remember what each line of the body just read was."""
@@ -108,9 +129,8 @@ class BodyReader:
             cache.keep(plan.used)
             self._retarget()
         self._known, self._calm = None, 0
-        if (
-            lines and not cache._absent
-        ):  # the cache counts how long series are gone, so it has to see those bodies
+        # While series are absent the cache counts for how long, so it has to see those bodies itself.
+        if lines and not cache._absent:
             known = KnownLines(lines, heads, slots, plan.used, len(found.series))
             self._known = pool.one(known, known.key)
 
@@ -137,3 +157,29 @@ class BodyReader:
         if self._base.address not in subject:
             subject = f"{self._base.address}: {subject}" if subject else self._base.address
         return replace(problem, ts=problem.ts or t, source=self._base.source, subject=subject[:500])
+
+
+def read_together(items: Sequence[tuple[BodyReader, FloatArray, float]]) -> list[Reading]:
+    """The readings of several targets, in order: those of equal plans are folded in one go, which costs little more than one."""
+    out: dict[int, Reading] = {}
+    groups: dict[tuple[int, int], list[int]] = {}
+    for i, (reader, values, _) in enumerate(items):
+        groups.setdefault((id(reader.plan.folds), len(values)), []).append(i)
+    for rows in groups.values():
+        first = items[rows[0]][0].plan
+        # What a plan has learnt (a ratio exported as a percentage) is its own: such targets are read alone.
+        if len(rows) > 1 and not any(items[i][0].plan._percent for i in rows):
+            gauges, counts, sums = (
+                np.ascontiguousarray(x.T)
+                for x in first.apply_many(np.stack([items[i][1] for i in rows], axis=1))
+            )
+            if not first._percent:
+                for k, i in enumerate(rows):
+                    reader, values, t = items[i]
+                    out[i] = reader.made(values, t, gauges[k], counts[k], sums[k])
+                continue
+            first._percent.clear()
+        for i in rows:
+            reader, values, t = items[i]
+            out[i] = reader.reading(values, t)
+    return [out[i] for i in range(len(items))]

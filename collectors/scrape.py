@@ -25,6 +25,7 @@ import orjson
 from collectors.bodies import BodyReader, BodyTools
 from collectors.discovery import Endpoint
 from collectors.selfmetrics import SelfMetrics
+from collectors.slots import Gathering
 from collectors.wire import Response, Session, WireError, get_request
 from core.config_models import ScrapeSource
 from core.frames import Layout, Reading, Target
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 ACCEPT = "text/plain;version=0.0.4"
 AGENT = "gustfront"
-SLOT_SECONDS = 0.5
+SLOT_SECONDS = 1.0
 BACKOFF_AFTER = 10
 BACKOFF_SECONDS = 60.0
 INLINE_BYTES = 256 * 1024
@@ -74,11 +75,11 @@ class ScrapeFailure(Exception):
 
 
 def slots_of(every: float) -> int:
-    """Into how many slots an interval is divided: of about ``SLOT_SECONDS``, at least 20.
+    """Into how many slots an interval is divided: of about ``SLOT_SECONDS``, at least 10.
 
     Targets of one slot are scraped together: waking up once for a dozen of them costs half the CPU of a dozen wake-ups.
     """
-    return max(20, round(every / SLOT_SECONDS))
+    return max(10, round(every / SLOT_SECONDS))
 
 
 def slot_of(key: str, slots: int) -> int:
@@ -156,54 +157,70 @@ class TargetScraper:
         self._asked_at: float | None = None
         self._begin = 0.0
         self._task: asyncio.Task[None] | None = None
+        self._together: Gathering | None = None
 
     @property
     def target(self) -> Target:
         """The target as far as it is known now."""
         return self._reader.target
 
-    def fire(self, t: float) -> bool:
+    def fire(self, t: float, together: Gathering) -> bool:
         """Begin the scrape that is due at ``t``; True if it now only waits for its answer, to be given up with :meth:`expire`.
 
-        In the steady state (kept connection, known body) everything happens in callbacks, without a task; whatever is unusual
-        goes to :meth:`scrape`.
+        In the steady state (kept connection, known body) everything happens in callbacks, without a task, and values become
+        readings ``together`` with those of other targets; whatever is unusual goes to :meth:`scrape`.
         """
         if self._asked_at is not None or (self._task is not None and not self._task.done()):
             self._metrics.missed.inc()
             return False
         request = None if self._reader.fresh or self.failures else self._request(self._path)
-        if request is not None and self._session.ready:
-            self._asked_at, self._begin = round(t, 3), time.perf_counter()
-            self._session.ask(request, self.source.max_bytes, self._answered)
-            return self._asked_at is not None
-        self._task = asyncio.get_running_loop().create_task(self.scrape(t))
-        return False
+        if request is None or not self._session.ready:
+            self._task = asyncio.get_running_loop().create_task(self.scrape(t))
+            return False
+        self._asked_at, self._begin, self._together = round(t, 3), time.perf_counter(), together
+        together.expect()
+        self._session.ask(request, self.source.max_bytes, self._answered)
+        return self._asked_at is not None
 
     def _answered(self, outcome: Response | WireError) -> None:
         t, self._asked_at = self._asked_at, None
-        if t is None:
+        if t is None or self._together is None:
             return
-        if isinstance(outcome, WireError):
-            if outcome.kind == "reset":  # the server closed the kept connection: not a failure
-                self._task = asyncio.get_running_loop().create_task(self.scrape(t))
-            else:
-                self._failed(outcome, t)
-        elif outcome.status != 200 or len(outcome.body) > INLINE_BYTES:
-            self._task = asyncio.get_running_loop().create_task(self.scrape(t, outcome))
-        else:
+        if isinstance(outcome, Response) and outcome.status == 200 and len(outcome.body) <= INLINE_BYTES:
             try:
-                self._succeeded(*self._reader.read(outcome.body, t), outcome.body)
+                values, problems = self._reader.values(outcome.body, t)
+                self._note(problems, values is not None, outcome.body)
+                assert values is not None
             except Exception as error:
+                self._together.miss()
                 self._failed(error, t)
+                return
+
+            def done(reading: Reading | Exception) -> None:
+                if isinstance(reading, Exception):
+                    self._failed(reading, t)
+                else:
+                    self._succeeded(reading)
+
+            self._together.add(self._reader, values, t, done)
+            return
+        self._together.miss()
+        if isinstance(outcome, Response):
+            self._task = asyncio.get_running_loop().create_task(self.scrape(t, outcome))
+        elif outcome.kind == "reset":  # the server closed the kept connection: not a failure
+            self._task = asyncio.get_running_loop().create_task(self.scrape(t))
+        else:
+            self._failed(outcome, t)
 
     def expire(self, t: float) -> None:
         """Give up on the scrape of ``t`` if its answer is not there yet."""
         if self._asked_at == round(t, 3):
             self._asked_at = None
             self._session.close()
-            self._failed(
-                WireError("timeout", f"no complete answer within {self.source.timeout:g} s"), round(t, 3)
-            )
+            if self._together is not None:
+                self._together.miss()
+            text = f"no complete answer within {self.source.timeout:g} s"
+            self._failed(WireError("timeout", text), round(t, 3))
 
     def close(self) -> None:
         """Drop the connection and what is under way."""
@@ -225,25 +242,35 @@ class TargetScraper:
                 reading, problems = await loop.run_in_executor(self._pool, self._reader.read, body, t)
             else:
                 reading, problems = self._reader.read(body, t)
-            self._succeeded(reading, problems, body)
+            self._note(problems, reading is not None, body)
+            assert reading is not None
         except Exception as error:
             self._failed(error, t)
             return
-        if self._reader.unversioned & VERSION_OF and self._version is None:
+        self._succeeded(reading, ask=False)
+        if self._wants_version:
             await self._ask_version()
 
-    def _succeeded(self, reading: Reading | None, problems: list[Problem], body: bytes) -> None:
+    def _note(self, problems: list[Problem], readable: bool, body: bytes) -> None:
         for problem in problems:
             self._problem(problem)
-        if reading is None:
+        if not readable:
             text = body[:60].decode("utf-8", "replace")
             raise ScrapeFailure("no_metrics", f"the answer holds no metrics; it begins with {text!r}")
+
+    def _succeeded(self, reading: Reading, *, ask: bool = True) -> None:
         if reading.start != self._started:  # another process answers: it may be another version
             self._started, self._version = reading.start, None
         self.failures = 0
         self.up = True
         self._metrics.scraped(time.perf_counter() - self._begin)
         self._emit(reading)
+        if ask and self._version is None and self._wants_version:
+            self._task = asyncio.get_running_loop().create_task(self._ask_version())
+
+    @property
+    def _wants_version(self) -> bool:
+        return self._version is None and bool(self._reader.unversioned & VERSION_OF)
 
     def _failed(self, error: Exception, t: float) -> None:
         self.up = False
@@ -337,7 +364,9 @@ class TargetScraper:
         """Ask the engine its version once per process start; whatever goes wrong is harmless."""
         self._version = ""
         try:
-            response = await self._get("/version", timeout=min(3.0, self.source.timeout))
+            response = await self._get(
+                "/version", timeout=min(3.0, self.source.timeout, self.source.every / 4)
+            )
             if response.status == 200 and len(response.body) < 4096:
                 answer = orjson.loads(response.body)
                 found = answer.get("version") if isinstance(answer, dict) else None

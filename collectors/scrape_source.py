@@ -13,6 +13,7 @@ from collectors.bodies import BodyTools
 from collectors.discovery import Discovery
 from collectors.scrape import TargetScraper, slot_of, slots_of, tls_context
 from collectors.selfmetrics import SelfMetrics
+from collectors.slots import Gathering
 from core.config_models import ScrapeSource
 from core.frames import Reading
 from core.records import Problem
@@ -20,6 +21,8 @@ from core.records import Problem
 log = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 5.0
+TOGETHER_SECONDS = 0.1
+"""How long answers of one slot wait for one another."""
 
 
 class SourceScraper:
@@ -95,11 +98,15 @@ class SourceScraper:
                 following.result()
             self._metrics.late.set(max(0.0, time.time() - tick * width))
             fired = []
+            together = Gathering()
+            together.expect()  # the firing itself
             for scraper in self._slots[tick % count].values():
                 t = time.time()
-                if scraper.fire(t):
+                if scraper.fire(t, together):
                     fired.append((scraper, t))
+            together.miss()
             if fired:
+                loop.call_later(TOGETHER_SECONDS, together.close)
                 loop.call_later(self.source.timeout, _expire, fired)
 
     async def _follow_for_ever(self) -> None:

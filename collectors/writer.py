@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 SOURCE = "collect"
 PROBLEMS_KEPT = 10_000
+WAIT_PER_COMMIT = 50.0
+STRETCH = 3.0
 BATCH = 2_000
 """Readings in one commit at most."""
 
@@ -137,14 +139,16 @@ class Writer:
 
     # -- writer thread -----------------------------------------------------------------------------------------------------------
     def _run(self) -> None:
-        due = time.monotonic()
         while not self._stop.is_set():
+            begin = time.monotonic()
             try:
                 self.step()
             except Exception:
                 log.exception("the writer failed unexpectedly; it goes on")
-            due = max(due + self._every, time.monotonic())
-            self._stop.wait(due - time.monotonic())
+            took = time.monotonic() - begin
+            # Larger batches cost less a reading: where a commit takes longer, the next one waits longer, within limits.
+            pause = min(max(self._every, WAIT_PER_COMMIT * took), self._every * STRETCH)
+            self._stop.wait(max(0.0, pause - took))
         with contextlib.suppress(Exception):
             self.step(last=True)
         self._close()

@@ -362,8 +362,8 @@ def _series_names(source: Source) -> list[tuple[str, Part]]:
             out.append((family, "value"))
     for extra in (source.count, source.times, source.over, *source.plus):
         if extra:
-            stem = canonical_name(extra)
-            out.append((stem, "aux"))
+            stem = canonical_name(extra).removesuffix("_total")
+            out += [(stem, "aux"), (f"{stem}_total", "aux")]
     return out
 
 

@@ -113,7 +113,11 @@ def _signal(chosen: Chosen, values: _Values, exposition: Exposition) -> dict[str
         raw = [float(v) for i in chosen.rows if math.isfinite(v := float(exposition.values[i]))]
         out |= {"value": _percent(chosen.signal, max(raw)) if raw else None}
     else:
-        main = [c for c in columns if c.signal == chosen.signal] or list(columns)
+        main = (
+            [c for c in columns if c.signal == chosen.signal]
+            or [c for c in columns if c.signal == f"{chosen.signal}_count"]
+            or list(columns)
+        )
         gauge = main[0].kind == "gauge"
         numbers = [v for c in main if c.kind == main[0].kind and not math.isnan(v := values.of(c))]
         out["value" if gauge else "count"] = _join(main[0], numbers) if numbers else None

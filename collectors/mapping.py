@@ -22,6 +22,9 @@ from collectors.plan import Chosen, Plan, Silent
 from core.classes import ClassRules
 from core.frames import Target
 
+_NO_MODEL = frozenset({"unknown_model", "undefined", "unknown", "None", "none"})
+"""What engines write where a request or a series belongs to no model."""
+
 Series = Sequence[tuple[str, Mapping[str, str]]]
 
 
@@ -209,10 +212,11 @@ class _Planner:
         self._drop("unmapped", self.size - len(used))
         for reason, n in columns.dropped.items():
             self._drop(reason, n)
+        real = [m for m in self.models if m not in _NO_MODEL]
         target = replace(
             self.target,
             components=self.components,
-            model=self.target.model or (self.models[0] if len(self.models) == 1 else ""),
+            model=self.target.model or (real[0] if len(real) == 1 else ""),
             role=self.target.role or self._only("role"),
             version=self.target.version or self._only("version"),
         )

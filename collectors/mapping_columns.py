@@ -102,7 +102,7 @@ class ColumnMaker:
         else:
             self._values(component, entry, signal.id, parts.get("value", []))
         if source.count:
-            rows = self._by_name.get(canonical_name(source.count), [])
+            rows = self._counter(source.count)
             count = signal.id.removesuffix("_sum") + "_count"
             self._values(component, entry, count, rows, counting=True)
         for extra in source.plus:
@@ -165,6 +165,11 @@ class ColumnMaker:
                 ratio=ratio,
             )
             self.used.add(r.index)
+
+    def _counter(self, family: str) -> list[Row]:
+        """Series of a counter, with or without ``_total`` (rule R3)."""
+        stem = canonical_name(family).removesuffix("_total")
+        return self._by_name.get(f"{stem}_total") or self._by_name.get(stem) or []
 
     def _factors(self, family: str) -> dict[frozenset[tuple[str, str]], int]:
         if not family:

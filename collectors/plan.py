@@ -126,8 +126,12 @@ class Plan:
                 add("non_monotone_buckets", subject, "a bucket holds less than the one below it; clipped")
             if impossible[h, 0]:
                 add("impossible_histogram", subject, f"{total:.0f} observations and a sum of 0; not used")
-            elif self.folds.suspicious[h] and total > 0 and counts[self.folds.counts.first[h], 0] == total:
-                add("all_in_first_bucket", subject, "every observation is in the first bucket")
+            elif self._all_low(h, total, counts, sums):
+                add(
+                    "all_in_first_bucket",
+                    subject,
+                    "every observation is in the first bucket and no sum tells whether that is so",
+                )
             rows = list(self.folds.count_rows[h])
             counted = float(np.nansum(column[rows, 0])) if rows else total
             if rows and np.isfinite(total) and counted != total:
@@ -185,6 +189,12 @@ class Plan:
         first, zero = counts[f.counts.first], sums[f.hist_sum] == 0
         result: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = f.suspicious[:, None] & zero & (first > 0)
         return result
+
+    def _all_low(self, h: int, total: float, counts: FloatArray, sums: FloatArray) -> bool:
+        """True where all observations are in a first bucket so low that one doubts it, and there is no sum to ask."""
+        first = counts[self.folds.counts.first[h], 0]
+        no_sum = np.isnan(sums[self.folds.hist_sum[h], 0])
+        return bool(self.folds.suspicious[h] and no_sum and total > 0 and first == total)
 
     def _to_ratio(self, gauges: FloatArray) -> None:
         """Percentages to ratios, in place. A column once seen above 1.5 is a percentage from then on."""

@@ -163,6 +163,7 @@ def test_class_rules_are_used_as_given() -> None:
 def test_derived_forms_are_named() -> None:
     found = examine("nv_inference_request_success 4\nnv_inference_request_duration_us 2000000\n")
     latency = found["signals"]["request_latency_seconds"]
+    assert latency["count"] == 4
     assert latency["forms"] == ["request_latency_seconds_count", "request_latency_seconds_sum"]
 
 

@@ -186,6 +186,11 @@ def test_cumulative_microseconds_become_seconds_with_a_count_and_no_histogram() 
     assert found.plan.signals["request_latency_seconds"].families == ("nv_inference_request_duration_us",)
 
 
+def test_the_counter_beside_a_total_is_found_under_either_name() -> None:
+    found = Read("nv_inference_request_success_total 4\nnv_inference_queue_duration_us_total 1000000\n")
+    assert (found.one("queue_time_seconds_sum"), found.one("queue_time_seconds_count")) == (1.0, 4)
+
+
 def test_a_summary_gives_total_and_count_and_its_quantiles_are_not_kept() -> None:
     found = Read(
         'smg_router_requests_total 1\nsmg_router_ttft_seconds{quantile="0.99"} 9\n'
@@ -482,6 +487,14 @@ def test_models_are_a_label_only_where_there_are_several() -> None:
     )
     assert two.columns("requests_running") == {"model=a": 1.0, "model=b": 2.0}
     assert two.plan.target.model == ""
+
+
+def test_what_stands_for_no_model_is_kept_apart_and_is_not_the_target_s_model() -> None:
+    found = Read(
+        'dynamo_frontend_inflight_requests{model="m"} 1\ndynamo_frontend_inflight_requests{model="unknown_model"} 2\n'
+    )
+    assert found.columns("requests_running") == {"model=m": 1.0, "model=unknown_model": 2.0}
+    assert found.plan.target.model == "m"
 
 
 def test_role_and_components_go_to_the_target() -> None:

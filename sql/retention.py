@@ -9,6 +9,7 @@ it names none).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -245,10 +246,17 @@ def _shrink(database: Database, limit: int, pins: list[_Pin]) -> int:
 
 def _give_back(database: Database) -> None:
     """Return free pages to the file system (SQLite), or make room reusable (PostgreSQL)."""
-    with database.translated(), database.writer.connect() as plain:
-        c = plain.execution_options(isolation_level="AUTOCOMMIT")
-        if database.sqlite:
-            c.exec_driver_sql("PRAGMA incremental_vacuum").fetchall()
-            c.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        else:
-            c.exec_driver_sql("VACUUM (ANALYZE) frames")
+    if not database.sqlite:
+        with database.translated(), database.writer.connect() as plain:
+            plain.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("VACUUM (ANALYZE) frames")
+        return
+    with database.translated(), closing(database.writer.raw_connection()) as raw:
+        driver = raw.driver_connection
+        assert driver is not None
+        # eight megabytes a transaction, so that collectors are not kept waiting
+        while driver.execute("PRAGMA freelist_count").fetchone()[0] > 0:
+            before = driver.execute("PRAGMA freelist_count").fetchone()[0]
+            driver.execute("PRAGMA incremental_vacuum(2000)").fetchall()
+            if driver.execute("PRAGMA freelist_count").fetchone()[0] >= before:
+                break
+        driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Phase = Literal["queue", "prefill", "decode", "transfer"]
 PHASES: dict[str, Phase] = {"waiting": "queue", "loading": "queue", "prefill": "prefill", "decode": "decode"}
 LONGEST_JUMP = 20_000
+GROWTH = 64  # tokens: memory is taken so far ahead, as engines do for drafts; less when it is short
 
 
 class Engine:
@@ -36,6 +37,7 @@ class Engine:
         self.state = EngineState(rank)
         self.started = now
         self.block = spec.block_tokens
+        self.growth = max(1, GROWTH // spec.block_tokens)
         self.drafts = spec.spec_tokens
         self.speeds = spec.speeds
         self.max_running = spec.max_running
@@ -106,7 +108,13 @@ class Engine:
         if event == "evict":
             self.state.counters["evicted_blocks"] += blocks
             self.state.counters["evicted_tokens"] += blocks * self.block
-        self.state.observations.blocks.append(BlockEvents(self.hooks.clock(), event, lifetime, idle, blocks))
+        now, records = self.hooks.clock(), self.state.observations.blocks
+        if records:
+            last = records[-1]
+            if last.event == event and now - last.t < 1.0 and abs(last.idle - idle) < 0.5:
+                last.blocks += blocks  # the same extent goes block by block
+                return
+        records.append(BlockEvents(now, event, lifetime, idle, blocks))
 
     # ------------------------------------------------------------------------------------------------- arrivals
 
@@ -465,6 +473,12 @@ class Engine:
         while blocks and blocks[0][0] <= self.step:
             _, _, seq, epoch = heapq.heappop(blocks)
             if epoch != seq.epoch:
+                continue
+            want = min(self.growth, seq.finish_blocks(self.block) - seq.blocks)
+            if want > 1 and self.cache.allocate(want, now):
+                seq.own += want
+                seq.blocks += want
+                self._next_block(seq)
                 continue
             while not self.cache.allocate(1, now):
                 victim = next(reversed(self.prefilling), None) or next(reversed(self.decoding))

@@ -172,6 +172,7 @@ class FleetSpec:
     seed: int = 0
     name: str = "fleet"
     base_corrupt: float = 2e-4
+    lead: float = 600.0  # seconds simulated before ``start`` and not shown: caches are warm, sessions mid-way
     events: tuple[EventRecord, ...] = ()
 
 

@@ -143,3 +143,7 @@ class Sequence:
         self.waiting = 0
         self.kv_usage = 0.0
         self.source = "none"
+
+    def finish_blocks(self, block: int) -> int:
+        """Blocks that it holds when it ends."""
+        return (self.request.prompt + self.target) // block + 1

@@ -147,7 +147,7 @@ def next_request(
         pieces.append((name, rest))
     if knobs.salt:
         pieces = [((session.id, "salt", session.turn, rng.random()), prompt // block)]
-    chain: Chain = tuple((key, n) for key, n in pieces if n > 0)  # type: ignore[misc]
+    chain: Chain = tuple((key, n) for key, n in pieces if n > 0)
     output = max(1, int(draw(rng, spec.output) * knobs.output))
     return Request(
         id=f"{session.id}-{session.turn}",

@@ -39,7 +39,7 @@ class Simulation:
 
     def __init__(self, spec: FleetSpec) -> None:
         self.spec = spec
-        self.now = spec.start
+        self.now = spec.start - spec.lead
         self.gateway = GatewayState()
         self.events: list[EventRecord] = list(spec.events)
         self.impact = Impact()
@@ -67,6 +67,7 @@ class Simulation:
         self._learn_workloads()
         self.at(self.now + TICK, self._tick)
         self.faults = Faults(self)
+        self.at(spec.start, self._curtain)
         for fault in spec.faults:
             self.inject(fault)
 
@@ -112,6 +113,14 @@ class Simulation:
         if plan is not None:
             self._count += 1
             heapq.heappush(self._heap, (max(plan.end, self.now), self._count, engine, engine.plan_id))
+
+    def _curtain(self, now: float) -> None:
+        """What happened before the start is not shown; processes have been up for hours or days."""
+        self.gateway_flow.attempts = []
+        for replica in self.all_replicas():
+            replica.state.process_start = now - 3600.0 * (2.0 + 60.0 * self._rng.random())
+            for engine in replica.engines:
+                engine.state.observations.drain()
 
     def _tick(self, now: float) -> None:
         for replica in self.all_replicas():

@@ -256,7 +256,8 @@ def _give_back(database: Database) -> None:
         # eight megabytes a transaction, so that collectors are not kept waiting
         while driver.execute("PRAGMA freelist_count").fetchone()[0] > 0:
             before = driver.execute("PRAGMA freelist_count").fetchone()[0]
-            driver.execute("PRAGMA incremental_vacuum(2000)").fetchall()
+            # one page a step, and only a script is stepped to its end
+            driver.executescript("PRAGMA incremental_vacuum(2000)")
             if driver.execute("PRAGMA freelist_count").fetchone()[0] >= before:
                 break
         driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

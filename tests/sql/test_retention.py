@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from core.config_models import RetentionConfig
-from core.frames import Column, Target
+from core.frames import Column, Layout, Reading, Target
 from core.incidents import Incident
 from core.records import OutputRecord, RequestRecord
 from core.requests import fine_edges, fold
@@ -128,14 +128,15 @@ def test_requests_and_outputs_go_by_age(store: Store) -> None:
 
 def heavy(store: Store, hours: int) -> None:
     """Frames of about two kilobytes, a minute apart."""
-    columns = [Column("not_rolled_up", (("class", str(i)),), "sum") for i in range(400)]
-    random = np.random.default_rng(3)
-    total = np.zeros(len(columns))
-    readings = []
-    for i in range(hours * 60):
-        total = total + random.random(len(columns))
-        readings.append(reading(60.0 * i, dict(zip(columns, total.tolist(), strict=True))))
-    store.append(readings)
+    columns = tuple(Column("not_rolled_up", (("class", str(i)),), "sum") for i in range(400))
+    layout, nothing = Layout(columns), np.zeros(0)
+    totals = np.cumsum(np.random.default_rng(3).random((hours * 60, len(columns))), axis=0)
+    store.append(
+        [
+            Reading(target(), T0 + 60.0 * i, layout, nothing, np.zeros(0, np.int64), row)
+            for i, row in enumerate(totals)
+        ]
+    )
 
 
 def test_a_size_limit_takes_the_oldest_frames_first_and_gives_the_room_back(tmp_path: Path) -> None:

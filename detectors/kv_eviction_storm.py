@@ -75,6 +75,7 @@ _FLOORS = {
     "arrivals": 0.1,
     "done": 0.1,
     "waiting": 0.1,
+    "evicted": 0.1,
 }
 
 
@@ -204,21 +205,23 @@ class KvEvictionStorm:
 
     @staticmethod
     def _sessions_outgrow(window: Window, baseline: Json, normal: Normal, m: dict[str, F]) -> B:
-        """Replicas of pools whose sessions are about to outgrow the cache: r has fallen by a third and towards 1.
+        """Replicas of pools whose sessions are about to outgrow the cache: r has fallen by more than a third, towards 1.
 
-        Only where the sessions fit before (``r`` usually over 1.2): elsewhere prefixes are not kept between turns anyway.
+        Only where the sessions fit with room before (``r`` usually over 1.5) and the cache did not recycle all the time (no
+        evictions in the normal, where they are exported): elsewhere prefixes come and go anyway, and r says nothing.
         """
         out = np.zeros(len(window.units), bool)
         for pool, idx in window.pools.items():
             usual = (baseline.get("r") or {}).get(pool)
-            if usual is None or usual < 1.2:
+            recycles = np.nan_to_num(normal.centre["evicted"][idx]).sum() > 0
+            if usual is None or usual < 1.5 or recycles:
                 continue
             busy = m["running"][idx] / np.maximum(normal.centre["running"][idx], 1.0)
             full = m["kv"][idx] / normal.centre["kv"][idx]
-            if np.isnan(busy).all() or float(np.nanmean(busy)) < 1.8:
+            if np.isnan(busy).all() or float(np.nanmean(busy)) < 2.0:
                 continue
             sessions = working_set(window, idx, mean_capacity(window, idx))
-            if sessions is not None and sessions.r <= 1.25 and sessions.r <= 0.66 * usual:
+            if sessions is not None and sessions.r <= 1.25 and sessions.r <= 0.65 * usual:
                 out[idx] = (busy >= 1.8) & (full >= 1.8)
         return out
 

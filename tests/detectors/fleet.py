@@ -111,8 +111,8 @@ def _frame(rng: np.random.Generator, tid: int, t0: float, t1: float, n: Normal, 
     arrived = 0 if n.frozen else int(rng.poisson(n.arrivals * span))
     rate = n.arrivals if n.finished is None else n.finished
     done = 0 if n.frozen else int(rng.poisson(rate * span))
-    total = n.prefill + n.queue
-    ttft = total * rng.lognormal(-0.1, 0.5, arrived)
+    queue = n.queue * rng.lognormal(-0.1, 0.5, arrived)
+    ttft = queue + n.prefill * rng.lognormal(-0.1, 0.5, arrived)
     itl = n.itl * rng.lognormal(0, 0.2, 200)
     queries = int(arrived * n.prompt)
     values: dict[Column, float | tuple[np.ndarray, float]] = {
@@ -130,9 +130,7 @@ def _frame(rng: np.random.Generator, tid: int, t0: float, t1: float, n: Normal, 
         column("generation_tokens_total", "counter", class_=workload): int(done * n.output),
         column("prompt_tokens_total", "counter", class_=workload): queries,
         column("ttft_seconds", "histogram", TTFT_EDGES, class_=workload): _hist(ttft, TTFT_EDGES),
-        column("queue_time_seconds", "histogram", TTFT_EDGES, class_=workload): _hist(
-            np.full(arrived, n.queue), TTFT_EDGES
-        ),
+        column("queue_time_seconds", "histogram", TTFT_EDGES, class_=workload): _hist(queue, TTFT_EDGES),
         column("inter_token_latency_seconds", "histogram", ITL_EDGES, class_=workload): _hist(
             itl if arrived else itl[:0], ITL_EDGES
         ),

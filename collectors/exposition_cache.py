@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection
 from dataclasses import replace
 from itertools import compress
@@ -21,6 +22,14 @@ _TORN = frozenset(
     {"truncated_body", "body_too_large", "html_body", "json_body", "compressed_body", "too_many_series"}
 )
 """What says that a body does not hold all that the target exports."""
+
+
+_HOLES = _TORN | {"bad_line"}
+_SUFFIX = re.compile(r"_(?:bucket|sum|count|total|created)$")
+
+
+def _family(name: str) -> str:
+    return _SUFFIX.sub("", name)
 
 
 class PrefixCache:
@@ -168,12 +177,22 @@ class PrefixCache:
         if found:
             self._values[list(found)] = list(found.values())
         self._absent = len(found) < len(self.series)
+        if self._absent and report.dropped.keys() & _HOLES:
+            self._blank(found)
         self._absent_for = self._absent_for + 1 if self._absent else 0
         if len(self._slots) > 2 * len(self.series) + 1000:  # one series under ever new spellings
             self._slots = {}
         self._lines, self._line_slot, self._line_head = lines, slots, heads
         self._problems, self._dropped = report.finish(), report.dropped
         return self._result(list(self._problems), dict(self._dropped))
+
+    def _blank(self, found: Collection[int]) -> None:
+        """Where bad lines took a known series of a family, take the others too.
+
+        Series of a family are added up further on; with one of them missing the sum would fall, as if the process had restarted.
+        """
+        torn = {_family(self.series[i][0]) for i in set(range(len(self.series))).difference(found)}
+        self._values[[i for i, (name, _) in enumerate(self.series) if _family(name) in torn]] = np.nan
 
     def _find(self, line: bytes, n: int, reader: Reader) -> tuple[int, int]:
         """Where the value of a line begins and its slot, -1 where the series is dropped."""

@@ -92,14 +92,16 @@ class Plan:
         return gauges, to_counts(counts), sums
 
     def start(self, values: FloatArray) -> float | None:
-        """Start of the process (Unix seconds), from its own gauge or the oldest ``_created``; None where neither is exported."""
-        for rows in (self.process, self.created):
-            if rows:
-                found = clean(np.asarray(values, dtype=np.float64)[list(rows)])
-                found = found[found > 0]
-                if len(found):
-                    return float(found.min())
-        return None
+        """Start of the process (Unix seconds): its own gauge where exported, else the oldest ``_created``; None where not known.
+
+        A ``_created`` that is missing at this instant makes it unknown, not later: a start that moves is a restart.
+        """
+        rows = list(self.process or self.created)
+        found = clean(np.asarray(values, dtype=np.float64)[rows])
+        known = np.isfinite(found) & (found > 0)
+        if not rows or not (known.any() if self.process else known.all()):
+            return None
+        return float(found[known].min())
 
     def problems(self, values: FloatArray, *, source: str = "", ts: float = 0.0) -> list[Problem]:
         """What cannot be true in raw values ``[S]``: one problem per column or family, for Data health and the doctor."""

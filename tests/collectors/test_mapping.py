@@ -586,6 +586,12 @@ def test_the_start_of_the_process_is_its_gauge_or_the_oldest_created() -> None:
     assert created.plan.start(created.values) == 1.65e9
     assert Read(VLLM).plan.start(np.array([1.0])) is None
     assert created.columns("prompt_tokens_total") == {}
+    assert created.plan.start(np.array([1.0, np.nan, 1.66e9])) is None
+
+
+def test_a_start_that_is_missing_once_does_not_become_another_start() -> None:
+    found = Read(VLLM + "process_start_time_seconds 1.7e9\nvllm:prompt_tokens_created 1.6e9\n")
+    assert found.plan.start(np.array([1.0, np.nan, 1.6e9])) is None
 
 
 def test_more_hits_than_queries_is_a_problem() -> None:

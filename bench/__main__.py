@@ -1,7 +1,7 @@
 """Every benchmark, one after another: ``python -m bench [NAME ...]``, or ``make bench``.
 
-Each runs in a process of its own and prints figures beside a peer's from the same run; none has a pass mark. One that needs what is
-not on this machine says so and the next one goes on.
+Each runs in a process of its own and prints figures beside a peer's from the same run; none has a pass mark. One that needs
+what is not on this machine says so and the next one goes on.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ _TORN = frozenset(
 
 
 _HOLES = _TORN | {"bad_line"}
+_FIRST_CUT = "the body does not end with a newline: its last family is left out until the next scrape shows the same end"
 _SUFFIX = re.compile(r"_(?:bucket|sum|count|total|created)$")
 
 
@@ -59,6 +60,8 @@ class PrefixCache:
         self._values = np.empty(0)
         self._problems: list[Problem] = []
         self._dropped: dict[str, int] = {}
+        self._look = True  # the next body is matched line by line
+        self._cut = False
         self._absent = False
         self._absent_for = 0
 
@@ -66,7 +69,7 @@ class PrefixCache:
         """Read only these series until the list changes; the values of the others become NaN."""
         wanted = set(used)
         self._skip = frozenset(i for i in range(len(self.series)) if i not in wanted)
-        self._lines = []
+        self._look = True
 
     def forget(self) -> None:
         """Drop everything remembered."""
@@ -79,7 +82,8 @@ class PrefixCache:
         report = Report(self.limits, self.source, ts)
         text = prepare(body, self.limits, report)
         lines = text.split(b"\n")
-        if not report.dropped and len(lines) == len(self._lines) and self._moved(lines):
+        same = not report.dropped and not self._look and len(lines) == len(self._lines)
+        if same and self._moved(lines):
             if self._absent:
                 self._absent_for += 1
                 if self._absent_for >= ABSENT_SCRAPES:
@@ -87,7 +91,7 @@ class PrefixCache:
             return self._result([replace(p, ts=ts) for p in self._problems], dict(self._dropped))
         known = len(self.series)
         found = self._resync(lines, report)
-        readable = not report.dropped.keys() & _TORN
+        readable = not self._cut and not report.dropped.keys() & _TORN
         grown = len(self.series) > known
         if readable and ((grown and (self._absent or self._skip)) or self._absent_for >= ABSENT_SCRAPES):
             return self._anew(lines, ts)
@@ -131,6 +135,7 @@ class PrefixCache:
         """Match every line by its prefix, and parse those never seen."""
         before, self.series = self.series, list(self.series)
         last = self._lines[-1] if self._lines else None
+        known_before, self._cut = bool(before), False
         reader = Reader(self.limits, report)
         reader.types = self.types
         slots: list[int] = []
@@ -154,7 +159,10 @@ class PrefixCache:
                                 "duplicate_series", f"line {n}", f"{name} appears twice; the first is kept"
                             )
                             slot = -1
-                        elif cut and last is not None and last[:head] != line[:head]:
+                        elif cut and last is None and not known_before:
+                            self._cut = True
+                            report.add("no_final_newline", f"line {n}", _FIRST_CUT)
+                        elif cut and (last or b"")[:head] != line[:head]:
                             raise LineError("the body stops here")
                         else:
                             found[slot] = value
@@ -177,7 +185,8 @@ class PrefixCache:
         if found:
             self._values[list(found)] = list(found.values())
         self._absent = len(found) < len(self.series)
-        if self._absent and report.dropped.keys() & _HOLES:
+        self._look = self._absent and (self._cut or bool(report.dropped.keys() & _HOLES))
+        if self._look:
             self._blank(found)
         self._absent_for = self._absent_for + 1 if self._absent else 0
         if len(self._slots) > 2 * len(self.series) + 1000:  # one series under ever new spellings

@@ -102,6 +102,14 @@ def test_only_kept_series_are_read_until_the_list_changes() -> None:
     assert found.values.tolist() == [7.0, 8.0, 9.0, 10.0]
 
 
+def test_an_unended_body_is_still_understood_after_a_choice_of_series() -> None:
+    cache = PrefixCache()
+    cache.scrape("a 1\nb 2")
+    cache.keep([1])
+    for i in range(3):
+        assert np.array_equal(cache.scrape(f"a 1\nb {i}").values, [np.nan, i], equal_nan=True)
+
+
 def test_time_stamps_and_exemplars_that_move_are_followed() -> None:
     cache = PrefixCache()
     for i in range(1, 5):
@@ -145,18 +153,24 @@ def test_a_torn_family_is_absent_as_a_whole_so_that_its_sum_cannot_fall() -> Non
     cache.scrape('a_total{x="1"} 5\na_total{x="2"} 7\nb{x="1"} 1\nb{x="2"} 2\nc 1\n')
     found = cache.scrape('a_total{x="1"} 6\na_total{x="2"} oops\nb{x="1"} 1\nb{x="2"} 2\nc 1\n')
     assert values(found) == {("b", (("x", "1"),)): 1.0, ("b", (("x", "2"),)): 2.0, ("c", ()): 1.0}
+    found = cache.scrape('a_total{x="1"} 7\na_total{x="2"} oops\nb{x="1"} 1\nb{x="2"} 2\nc 1\n')
+    assert ("a_total", (("x", "1"),)) not in values(found)
     found = cache.scrape('a_total{x="1"} 6\na_total{x="2"} 8\nb{x="1"} 3\nb{x="2"')
     assert values(found) == {("a_total", (("x", "1"),)): 6.0, ("a_total", (("x", "2"),)): 8.0}
     found = cache.scrape('a_total{x="1"} 9\nb{x="1"} 3\nb{x="2"} 4\nc 1\n')
     assert len(values(found)) == 4
 
 
-def test_a_target_that_never_ends_its_last_line_is_read_all_the_same() -> None:
+def test_a_target_that_never_ends_its_last_line_is_read_from_the_second_scrape_on() -> None:
     cache = PrefixCache()
-    for i in range(1, 4):
-        found = cache.scrape(f"a 1\nb {i}")
-        assert found.values.tolist() == [1.0, i]
+    first = cache.scrape('a 1\nb{x="1"} 5\nb{x="2"} 7')
+    assert values(first) == {("a", ()): 1.0}
+    assert codes(first) == ["no_final_newline"]
+    for i in range(3):
+        found = cache.scrape(f'a 1\nb{{x="1"}} 5\nb{{x="2"}} {i}')
+        assert found.values.tolist() == [1.0, 5.0, i]
         assert codes(found) == ["no_final_newline"]
+        assert found.generation == first.generation
 
 
 def test_an_error_page_between_two_scrapes_loses_only_itself() -> None:

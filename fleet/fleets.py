@@ -24,7 +24,7 @@ def standard(seed: int = 0) -> FleetSpec:
     return FleetSpec(
         (coder_pool(), chat_pool(), mixed_pool()),
         (
-            coding_agents("coder-a", 44),
+            coding_agents("coder-a", 52),
             chat("chat-a", 2.2),
             chat("mixed-s", 0.7),
             coding_agents("mixed-s", 11),
@@ -37,7 +37,7 @@ def standard(seed: int = 0) -> FleetSpec:
 def roomy_chat(seed: int = 0) -> FleetSpec:
     """Chat with memory to spare, limited by its batch size and compute."""
     pool = chat_pool(kv_tokens=700_000, max_running=24)
-    return FleetSpec((pool, coder_pool()), (chat("chat-a", 2.2), coding_agents("coder-a", 44)), seed=seed)
+    return FleetSpec((pool, coder_pool()), (chat("chat-a", 2.2), coding_agents("coder-a", 52)), seed=seed)
 
 
 def disaggregated(seed: int = 0) -> FleetSpec:
@@ -82,7 +82,7 @@ def adapters(seed: int = 0) -> FleetSpec:
     """Chat with LoRA adapters, of which a few are used most."""
     return FleetSpec(
         (chat_pool(max_loras=6), coder_pool()),
-        (chat("chat-a", 1.6, loras=16, think=LogNormal(12.0, 0.8, 2.0, 200.0)), coding_agents("coder-a", 44)),
+        (chat("chat-a", 1.6, loras=16, think=LogNormal(12.0, 0.8, 2.0, 200.0)), coding_agents("coder-a", 52)),
         seed=seed,
     )
 
@@ -103,13 +103,13 @@ def data_parallel(seed: int = 0) -> FleetSpec:
         router="least_loaded",
         ranks=4,
     )
-    return FleetSpec((pool, coder_pool()), (chat("moe-a", 4.5), coding_agents("coder-a", 44)), seed=seed)
+    return FleetSpec((pool, coder_pool()), (chat("moe-a", 4.5), coding_agents("coder-a", 52)), seed=seed)
 
 
 def tiered(seed: int = 0) -> FleetSpec:
     """Coding agents over a host-memory KV tier that carries a good part of the working set."""
     pool = coder_pool(kv_tokens=550_000, host_cache_tokens=2_500_000)
-    return FleetSpec((pool, chat_pool()), (coding_agents("coder-a", 44), chat("chat-a", 2.2)), seed=seed)
+    return FleetSpec((pool, chat_pool()), (coding_agents("coder-a", 52), chat("chat-a", 2.2)), seed=seed)
 
 
 def demo(seed: int = 0) -> FleetSpec:

@@ -43,6 +43,15 @@ L20_8B = Speeds(
     draft=0.0,
     kv_bytes_per_token=131_072.0,
 )
+RTXPRO6000_30B = Speeds(
+    step=0.0085,
+    sequence=0.000115,
+    context=2.6e-8,
+    prefill=4.2e-5,
+    attention=4.0e-10,
+    draft=0.0,
+    kv_bytes_per_token=98_304.0,
+)
 
 WORKDAY = Shape(day_amplitude=0.35, peak_hour=14.5, weekend=0.55)
 TENANTS = {"acme": 0.4, "globex": 0.25, "initech": 0.2, "umbrella": 0.15}
@@ -219,5 +228,29 @@ def mixed_pool(name: str = "mixed-s", replicas: int = 3, **changes: Any) -> Pool
         router="prefix_affine",
         accept_rate=0.62,
         port=30000,
+    )
+    return replace(spec, **changes)
+
+
+def claude_code(pool: str, users: int, **changes: Any) -> TrafficSpec:
+    """Busy users as in the recorded sessions: contexts to 250,000 tokens, think time with idle capped at 300 s."""
+    spec = coding_agents(
+        pool,
+        users,
+        tenants={"all": 1.0},
+        first=LogNormal(62_000, 0.95, 14_000, 240_000),
+        output=LogNormal(242, 0.86, 8, 18_000),
+        think=LogNormal(10.0, 1.0, 1.0, 300.0),
+        pause_share=0.11,
+        pause=LogNormal(170.0, 0.8, 60.0, 300.0),
+        off=LogNormal(60.0, 0.8, 5.0, 300.0),
+        turns=60.0,
+        max_context=250_000,
+        reset_share=0.021,
+        compact_to=LogNormal(70_000, 0.6, 16_000, 200_000),
+        max_tokens=20_000,
+        timeout=3_600.0,
+        retries=0,
+        abort_share=0.0,
     )
     return replace(spec, **changes)

@@ -72,7 +72,7 @@ _add(
     "coder-a",
     "more agents than the KV cache can hold",
     kind="kv_eviction_storm",
-    rate=2.0,
+    rate=2.3,
     ramp=300.0,
 )
 _add(

@@ -12,6 +12,7 @@ deletion loses nothing.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import struct
@@ -136,11 +137,8 @@ class Spool:
             self._give_up_oldest()
         number = self._open_segment
         if number is None or self._sizes[number] + len(record) > self.segment_bytes:
-            number = self._open_segment = self._next
-            self._next += 1
-            self._segments.append(number)
-            self._sizes[number] = 0
-        before = self._sizes[number]
+            number = self._next
+        before = self._sizes.get(number, 0)
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._path(number).open("ab") as file:
             try:
@@ -148,8 +146,12 @@ class Spool:
                 file.flush()
                 os.fsync(file.fileno())
             except OSError:
-                file.truncate(before)
+                with contextlib.suppress(OSError):
+                    file.truncate(before)
                 raise
+        if number not in self._sizes:
+            self._segments.append(number)
+            self._open_segment, self._next = number, number + 1
         self._sizes[number] = before + len(record)
 
     def peek(self) -> list[Reading] | None:
@@ -192,7 +194,7 @@ class Spool:
                         payload = file.read(length)
                         if len(payload) == length and zlib.crc32(payload) == crc:
                             return payload
-        except FileNotFoundError:
+        except OSError:
             pass
         self.damaged += 1
         return None

@@ -180,6 +180,8 @@ class Writer:
                 self._to_spool(part)
         if self._spool and self._ready():
             self._replay(until=time.monotonic() + (0.5 if last else 5.0))
+        if self._store is None:
+            self._ready()  # for the heartbeat and problems, also when there is nothing to write
         self.metrics.spool_bytes.set(self._spool.size)
         self.metrics.spool_dropped.set(self._spool.dropped)
         if self._store is not None:
@@ -318,6 +320,8 @@ class Writer:
             self.metrics.heartbeat.set(time.time())
             self._store.set_cursor(METRICS, self.metrics.text())
             self._store.set_cursor(HEARTBEAT, f"{time.time():.3f}")
+            if not self._spool:
+                self._retry_wait = 0.5
             if self._maintenance is not None and now >= self._next_maintenance and not last:
                 self._next_maintenance = now + self._maintenance_every
                 self._maintenance(self._store)

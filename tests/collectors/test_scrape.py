@@ -6,9 +6,9 @@ import asyncio
 import gzip
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -360,25 +360,19 @@ async def test_a_new_series_makes_a_new_layout_and_the_old_one_comes_back_with_i
 
 
 async def test_one_bad_target_costs_the_others_nothing() -> None:
-    def to(answer: Answer) -> Callable[[bytes, asyncio.StreamWriter], object]:
-        return answer
-
     answers = [hang, drip, always(b"", keep=False), always(plain(b"<html>")), always(plain(vllm()))]
     caught = Caught()
-    async with raw_server(answers[0]) as a, raw_server(answers[1]) as b, raw_server(answers[2]) as c:
-        async with raw_server(answers[3]) as d, raw_server(answers[4]) as good:
-            src = source(targets=[f"127.0.0.1:{p}" for p in (a, b, c, d, good)], every="1s", timeout="500ms")
-            runner = SourceScraper(
-                src,
-                TOOLS,
-                emit=caught.readings.append,
-                problem=caught.problems.append,
-                metrics=caught.metrics,
-            )
-            task = asyncio.create_task(runner.run())
-            await asyncio.sleep(4.6)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async with AsyncExitStack() as stack:
+        ports = [await stack.enter_async_context(raw_server(answer)) for answer in answers]
+        a, b, c, d, good = ports
+        src = source(targets=[f"127.0.0.1:{p}" for p in ports], every="1s", timeout="500ms")
+        runner = SourceScraper(
+            src, TOOLS, emit=caught.readings.append, problem=caught.problems.append, metrics=caught.metrics
+        )
+        task = asyncio.create_task(runner.run())
+        await asyncio.sleep(4.6)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
     by_port = {
         p: [r for r in caught.readings if r.target.address.endswith(f":{p}")] for p in (a, b, c, d, good)
     }

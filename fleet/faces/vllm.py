@@ -1,0 +1,369 @@
+"""vLLM's exposition (Python front end, one API server).
+
+Clients that go away show nowhere but in HTTP 2xx, first tokens and token counters: ``finished_reason="abort"``
+stays 0 and no histogram of finished requests sees them. Lowest edge of queue, prefill and decode time: 0.3 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fleet.faces import edges
+from fleet.faces.common import Split, statuses, version_of
+from fleet.faces.numbers import Spelling, python_number
+from fleet.faces.page import Histogram, Page
+from fleet.model import EngineState, Finish, Observations, PoolSpec, ReplicaState
+
+HANDLER = "/v1/chat/completions"
+BLOCK_SAMPLE = 0.01  # --kv-cache-metrics-sample: one block in a hundred is followed
+_HIGHR = "Latency with many buckets but no API specific labels."
+_LOWR = "Latency with only few buckets by handler."
+_Put = Callable[..., None]
+_Count = Callable[..., None]
+
+
+class VllmFace:
+    """One vLLM process; ranks are the label ``engine``."""
+
+    def __init__(
+        self,
+        spec: PoolSpec,
+        replica: ReplicaState,
+        *,
+        page: Page | None = None,
+        number: Spelling = python_number,
+        created: bool = True,
+    ) -> None:
+        start = replica.process_start
+        self.page = page or Page(number, start + 14.0 if created else None)
+        self.spec, self.version = spec, version_of(replica.version)
+        self.model = replica.model
+        self.lengths = edges.one_two_five(spec.max_model_len)
+        self._positions: dict[int, Split] = {}
+        self._sampled: dict[str, float] = {}
+        if page is None:
+            self._process(replica)
+        for engine in replica.engines:
+            self._begin(engine.rank)
+
+    def _labels(self, rank: int, **more: str) -> dict[str, str]:
+        return {"engine": str(rank), "model_name": self.model, **more}
+
+    def _process(self, replica: ReplicaState) -> None:
+        info = {
+            "implementation": "CPython",
+            "major": "3",
+            "minor": "12",
+            "patchlevel": "11",
+            "version": "3.12.11",
+        }
+        self.page.gauge("python_info", info, 1.0, "Python platform information")
+        self.page.gauge("process_virtual_memory_bytes", {}, 4.1e10, "Virtual memory size in bytes.")
+        self.page.gauge("process_resident_memory_bytes", {}, 5.2e9, "Resident memory size in bytes.")
+        self.page.gauge(
+            "process_start_time_seconds",
+            {},
+            round(replica.process_start, 2),
+            "Start time of the process since unix epoch in seconds.",
+        )
+        self.page.counter(
+            "process_cpu_seconds_total", {}, 0.0, "Total user and system CPU time spent in seconds."
+        )
+        self.page.gauge("process_open_fds", {}, 118.0, "Number of open file descriptors.")
+        self.page.gauge("process_max_fds", {}, 1048576.0, "Maximum number of open file descriptors.")
+
+    def _begin(self, rank: int) -> None:
+        """vLLM exports every series of an engine from the start, at zero."""
+        labels, page = self._labels(rank), self.page
+        for reason in ("stop", "length", "abort", "error", "repetition"):
+            if (
+                reason in ("stop", "length", "abort")
+                or (reason == "error" and self.version >= (0, 12))
+                or (reason == "repetition" and self.version >= (0, 20))
+            ):
+                page.counter(
+                    "vllm:request_success_total",
+                    {**labels, "finished_reason": reason},
+                    0.0,
+                    "Count of successfully processed requests.",
+                )
+        for name in self._histograms():
+            self._hist(name, rank)
+        info = {
+            "block_size": str(self.spec.block_tokens),
+            "cache_dtype": "auto",
+            "enable_prefix_caching": str(self.spec.prefix_cache),
+            "engine": str(rank),
+            "gpu_memory_utilization": "0.92",
+            "num_gpu_blocks": str(self.spec.kv_tokens // self.spec.block_tokens),
+            "num_gpu_blocks_override": "None",
+            "sliding_window": "None",
+        }
+        if self.version >= (0, 24):
+            info["kv_cache_size_tokens"] = str(self.spec.kv_tokens)
+        page.gauge("vllm:cache_config_info", info, 1.0, "Information of the LLMEngine CacheConfig")
+
+    def _histograms(self) -> Mapping[str, tuple[float, ...]]:
+        out = {
+            "time_to_first_token_seconds": edges.VLLM_TTFT,
+            "inter_token_latency_seconds": edges.VLLM_ITL,
+            "request_time_per_output_token_seconds": edges.VLLM_ITL,
+            "e2e_request_latency_seconds": edges.VLLM_REQUEST,
+            "request_queue_time_seconds": edges.VLLM_REQUEST,
+            "request_inference_time_seconds": edges.VLLM_REQUEST,
+            "request_prefill_time_seconds": edges.VLLM_REQUEST,
+            "request_decode_time_seconds": edges.VLLM_REQUEST,
+            "request_prompt_tokens": self.lengths,
+            "request_generation_tokens": self.lengths,
+            "request_max_num_generation_tokens": self.lengths,
+            "request_params_max_tokens": self.lengths,
+            "request_params_n": edges.VLLM_N,
+            "iteration_tokens_total": edges.VLLM_ITERATION,
+        }
+        if self.version < (0, 15):
+            out["time_per_output_token_seconds"] = edges.VLLM_ITL
+        if self.version >= (0, 13):
+            out["request_prefill_kv_computed_tokens"] = self.lengths
+            out["kv_block_lifetime_seconds"] = edges.VLLM_KV_BLOCK
+            out["kv_block_idle_before_evict_seconds"] = edges.VLLM_KV_BLOCK
+            out["kv_block_reuse_gap_seconds"] = edges.VLLM_KV_BLOCK
+        if self.version >= (0, 24):
+            out["request_num_preemptions"] = edges.VLLM_PREEMPTIONS
+        if self.spec.role != "unified":
+            out["nixl_xfer_time_seconds"] = edges.VLLM_NIXL_TIME
+            out["nixl_post_time_seconds"] = edges.VLLM_NIXL_POST
+            out["nixl_bytes_transferred"] = edges.VLLM_NIXL_BYTES
+            out["nixl_num_descriptors"] = edges.VLLM_NIXL_DESCRIPTORS
+        return out
+
+    def _hist(self, name: str, rank: int) -> Histogram:
+        return self.page.histogram(
+            f"vllm:{name}",
+            self._labels(rank),
+            self._histograms()[name],
+            f"Histogram of {name.replace('_', ' ')}.",
+        )
+
+    # ------------------------------------------------------------------------------------------ observations
+
+    def observe(self, engine: EngineState, seen: Observations) -> None:
+        """Histograms of one rank."""
+        have = self._histograms()
+
+        def put(name: str, values: list[float], weights: list[float] | None = None) -> None:
+            if values and name in have:
+                self._hist(name, engine.rank).observe(values, weights)
+
+        put("time_to_first_token_seconds", [f.ttft for f in seen.first_tokens])
+        gaps, counts = [g.gap for g in seen.gaps], [float(g.count) for g in seen.gaps]
+        put("inter_token_latency_seconds", gaps, counts)
+        put("time_per_output_token_seconds", gaps, counts)
+        put("iteration_tokens_total", [s.tokens for s in seen.steps], [float(s.count) for s in seen.steps])
+        self._finished(seen.finishes, put)
+        self._blocks(seen, put)
+        done = [t for t in seen.transfers if t.ok]
+        put("nixl_xfer_time_seconds", [t.seconds for t in done])
+        put("nixl_post_time_seconds", [min(0.02, 0.05 * t.seconds) for t in done])
+        put("nixl_bytes_transferred", [t.bytes for t in done])
+        put("nixl_num_descriptors", [max(1.0, t.bytes / (self.spec.block_tokens * 131072.0)) for t in done])
+
+    def _finished(self, finishes: list[Finish], put: _Put) -> None:
+        put("e2e_request_latency_seconds", [f.e2e for f in finishes])
+        put("request_queue_time_seconds", [f.queue for f in finishes])
+        put("request_prefill_time_seconds", [f.prefill for f in finishes])
+        put("request_decode_time_seconds", [f.decode for f in finishes])
+        put("request_inference_time_seconds", [f.prefill + f.decode for f in finishes])
+        put(
+            "request_time_per_output_token_seconds",
+            [f.decode / max(1, f.output_tokens - 1) for f in finishes],
+        )
+        put("request_prompt_tokens", [float(f.prompt_tokens) for f in finishes])
+        put("request_generation_tokens", [float(f.output_tokens) for f in finishes])
+        put("request_max_num_generation_tokens", [float(f.output_tokens) for f in finishes])
+        put("request_params_max_tokens", [float(f.max_tokens) for f in finishes])
+        put("request_params_n", [1.0] * len(finishes))
+        put(
+            "request_prefill_kv_computed_tokens", [float(f.prompt_tokens - f.cached_tokens) for f in finishes]
+        )
+        put("request_num_preemptions", [float(f.preempted) for f in finishes])
+        if finishes:
+            took = [f.e2e for f in finishes]
+            self.page.histogram("http_request_duration_highr_seconds", {}, edges.HTTP_HIGHR, _HIGHR).observe(
+                took
+            )
+            labels = {"handler": HANDLER, "method": "POST"}
+            self.page.histogram("http_request_duration_seconds", labels, edges.HTTP_LOWR, _LOWR).observe(took)
+
+    def _blocks(self, seen: Observations, put: _Put) -> None:
+        """One block in a hundred, without luck: what is left over counts towards the next."""
+        life: list[float] = []
+        idle: list[float] = []
+        gap: list[float] = []
+        n: dict[str, list[float]] = {"evict": [], "reuse": []}
+        for e in seen.blocks:
+            due = self._sampled.get(e.event, 0.0) + e.blocks * BLOCK_SAMPLE
+            whole = int(due)
+            self._sampled[e.event] = due - whole
+            if whole:
+                n[e.event].append(float(whole))
+                if e.event == "evict":
+                    life.append(e.lifetime)
+                    idle.append(e.idle)
+                else:
+                    gap.append(e.idle)
+        put("kv_block_lifetime_seconds", life, n["evict"])
+        put("kv_block_idle_before_evict_seconds", idle, n["evict"])
+        put("kv_block_reuse_gap_seconds", gap, n["reuse"])
+
+    # ------------------------------------------------------------------------------------------------ levels
+
+    def refresh(self, replica: ReplicaState, now: float) -> None:
+        """Counters and gauges of all ranks and of the HTTP front end."""
+        for engine in replica.engines:
+            self._rank(engine, now)
+        page = self.page
+        for status, n in sorted(statuses(replica.http).items()):
+            labels = {"handler": HANDLER, "method": "POST", "status": status}
+            page.counter(
+                "http_requests_total", labels, n, "Total number of requests by method, status and handler."
+            )
+        if "process_cpu_seconds_total" in page.families:
+            busy = sum(e.counters["busy_seconds"] for e in replica.engines)
+            page.counter(
+                "process_cpu_seconds_total", {}, round(0.6 * busy + 0.02 * (now - replica.process_start), 2)
+            )
+
+    def _rank(self, engine: EngineState, now: float) -> None:
+        labels, page = self._labels(engine.rank), self.page
+        g, c = engine.gauges, engine.counters
+
+        def count(name: str, value: float, help: str, **more: str) -> None:
+            page.counter(f"vllm:{name}", {**labels, **more}, float(int(value)), help)
+
+        page.gauge(
+            "vllm:num_requests_running",
+            labels,
+            g["running"],
+            "Number of requests in model execution batches.",
+        )
+        page.gauge(
+            "vllm:num_requests_waiting", labels, g["waiting"], "Number of requests waiting to be processed."
+        )
+        if self.version >= (0, 20):
+            deferred = g["adapters_waiting"] + g["preallocating"] + g["transferring"]
+            reasons = {"capacity": max(0.0, g["waiting"] - deferred), "deferred": min(deferred, g["waiting"])}
+            for reason, value in reasons.items():
+                page.gauge(
+                    "vllm:num_requests_waiting_by_reason",
+                    {**labels, "reason": reason},
+                    value,
+                    "Number of waiting requests by reason.",
+                )
+        if self.version >= (0, 11, 1):
+            for state, value in (("awake", 1.0), ("weights_offloaded", 0.0), ("discard_all", 0.0)):
+                page.gauge(
+                    "vllm:engine_sleep_state", {**labels, "sleep_state": state}, value, "Engine sleep state."
+                )
+        page.gauge(
+            "vllm:kv_cache_usage_perc", labels, g["kv_usage"], "KV-cache usage. 1 means 100 percent usage."
+        )
+        count(
+            "prefix_cache_queries_total",
+            c["query_tokens"],
+            "Prefix cache queries, in terms of number of tokens.",
+        )
+        hits = min(c["cached_tokens"], c["query_tokens"])
+        count("prefix_cache_hits_total", hits, "Prefix cache hits, in terms of number of cached tokens.")
+        count("num_preemptions_total", c["preemptions"], "Cumulative number of preemption from the engine.")
+        count("prompt_tokens_total", c["prompt_tokens"], "Number of prefill tokens processed.")
+        count("generation_tokens_total", c["generation_tokens"], "Number of generation tokens processed.")
+        for reason in ("stop", "length"):
+            page.counter(
+                "vllm:request_success_total",
+                {**labels, "finished_reason": reason},
+                c[f"finished_{reason}"],
+            )
+        if self.version >= (0, 12):
+            page.counter(
+                "vllm:request_success_total", {**labels, "finished_reason": "error"}, c["finished_error"]
+            )
+        self._sources(engine, count)
+        if self.spec.spec_tokens:
+            self._drafts(engine, count)
+        if self.spec.role != "unified":
+            count(
+                "nixl_num_failed_transfers_total",
+                c["transfer_failures"],
+                "Number of failed NIXL KV Cache transfers.",
+            )
+            count("nixl_num_failed_notifications_total", 0.0, "Number of failed NIXL KV Cache notifications.")
+            count("nixl_num_kv_expired_reqs_total", 0.0, "Number of requests that had their KV expire.")
+        if self.spec.max_loras:
+            self._adapters(engine, now)
+
+    def _sources(self, engine: EngineState, count: _Count) -> None:
+        c = engine.counters
+        if self.version >= (0, 13):
+            count(
+                "external_prefix_cache_queries_total",
+                c["cached_tokens_host"] * 2,
+                "External prefix cache queries.",
+            )
+            count("external_prefix_cache_hits_total", c["cached_tokens_host"], "External prefix cache hits.")
+            count(
+                "mm_cache_queries_total",
+                0.0,
+                "Multi-modal cache queries, in terms of number of queried items.",
+            )
+            count("mm_cache_hits_total", 0.0, "Multi-modal cache hits, in terms of number of cached items.")
+        if self.version >= (0, 16):
+            moved = c["cached_tokens_transfer"]
+            cached = min(c["cached_tokens"], max(0.0, c["prompt_tokens"] - moved))
+            help = "Number of prompt tokens by source."
+            computed = max(0.0, c["prompt_tokens"] - cached - moved)
+            count("prompt_tokens_by_source_total", computed, help, source="local_compute")
+            count("prompt_tokens_by_source_total", cached, help, source="local_cache_hit")
+            count("prompt_tokens_by_source_total", moved, help, source="external_kv_transfer")
+            count(
+                "prompt_tokens_cached_total",
+                cached + moved,
+                "Number of cached prompt tokens (local + external).",
+            )
+        if self.version >= (0, 32):
+            host = min(c["cached_tokens_host"], c["cached_tokens"])
+            split = {"device": c["cached_tokens"] - host, "host": host, "p2p": c["cached_tokens_transfer"]}
+            for source in ("device", "host", "p2p", "disk", "external_unspecified"):
+                count(
+                    "prompt_tokens_cached_by_source_total",
+                    split.get(source, 0.0),
+                    "Number of cached prompt tokens by tier.",
+                    source=source,
+                )
+        if self.spec.host_cache_tokens and self.version >= (0, 20):
+            size = self.spec.speeds.kv_bytes_per_token
+            count("kv_offload_load_bytes_total", c["host_loaded_tokens"] * size, "Bytes loaded from the CPU.")
+            count("kv_offload_store_bytes_total", c["host_stored_tokens"] * size, "Bytes stored on the CPU.")
+
+    def _drafts(self, engine: EngineState, count: _Count) -> None:
+        c = engine.counters
+        count("spec_decode_num_drafts_total", c["drafts"], "Number of spec decoding drafts.")
+        count("spec_decode_num_draft_tokens_total", c["draft_tokens"], "Number of draft tokens.")
+        count("spec_decode_num_accepted_tokens_total", c["accepted_tokens"], "Number of accepted tokens.")
+        split = self._positions.setdefault(engine.rank, Split(self.spec.spec_tokens))
+        ratio = min(0.98, max(0.05, c["accepted_tokens"] / max(1.0, c["draft_tokens"])))
+        for position, n in enumerate(split.to(int(c["accepted_tokens"]), ratio)):
+            count(
+                "spec_decode_num_accepted_tokens_per_pos_total",
+                n,
+                "Accepted tokens per draft position.",
+                position=str(position),
+            )
+
+    def _adapters(self, engine: EngineState, now: float) -> None:
+        """The value is the clock; old label sets stay for ever."""
+        labels = {
+            "max_lora": str(self.spec.max_loras),
+            "running_lora_adapters": ",".join(engine.adapters),
+            "waiting_lora_adapters": "",
+        }
+        self.page.gauge("vllm:lora_requests_info", labels, round(now, 3), "Running stats on lora requests.")

@@ -44,7 +44,8 @@ def backtest(
 ) -> list[Incident]:
     """Incidents that a live run would have raised in ``[start, end)``, by the time they were detected.
 
-    At each tick ``now`` only data up to ``now - lag`` exists. ``save`` writes the incidents and their log to the store. Times in the
+    At each tick ``now`` only data up to ``now - lag`` exists. ``save`` writes the incidents and their log to
+    the store. Times in the
     incidents are those of the ticks: no hindsight. ``lag`` auto is 30 s.
     """
     delay = DEFAULT_LAG if lag == "auto" else float(lag)

@@ -18,7 +18,8 @@ Signals
     requests_waiting, requests_running, queue_time_seconds, ttft_seconds, request_success_total, kv_cache_usage_ratio.
 
 Look-alikes
-    kv_eviction_storm (work is redone), replica_skew and slow_replica (one replica), wedged (no progress), a benign surge (no queue).
+    kv_eviction_storm (work is redone), replica_skew and slow_replica (one replica), wedged (no progress), a
+    benign surge (no queue).
 
 Source
     incidents.md A1 and F4: dynamo#4425, vllm#8086.
@@ -177,7 +178,8 @@ class CapacityShortfall:
             RuledOut(
                 "kv_eviction_storm",
                 "redone work costs prefill time; preemptions",
-                f"prefill {seconds(c['prefill_seconds'])} → {seconds(v['prefill_seconds'])}, {v['preempted_per_finished']:.2g} preemptions per finished request, KV {percent(v['kv'])}",
+                f"prefill {seconds(c['prefill_seconds'])} → {seconds(v['prefill_seconds'])}, "
+                f"{v['preempted_per_finished']:.2g} preemptions per finished request, KV {percent(v['kv'])}",
             ),
             RuledOut(
                 "replica_skew",
@@ -192,7 +194,8 @@ class CapacityShortfall:
             RuledOut(
                 "slow_replica",
                 "decode step time at own normal",
-                f"ITL {seconds(c['itl'])} → {seconds(v['itl'])} at {number(c['running'])} → {number(v['running'])} running, on all replicas",
+                f"ITL {seconds(c['itl'])} → {seconds(v['itl'])} at {number(c['running'])} "
+                f"→ {number(v['running'])} running, on all replicas",
             ),
         )
         return Finding(
@@ -205,7 +208,8 @@ class CapacityShortfall:
             severity="page" if burn >= 14.4 else "ticket",
             runner_up="kv_eviction_storm" if v["hit"] < c["hit"] - 0.1 else "retry_storm",
             title=title,
-            cause=f"{number(v['waiting'])} requests wait on each of {names(replicas)}; {owner}. Work progresses and nothing is computed twice.",
+            cause=f"{number(v['waiting'])} requests wait on each of {names(replicas)}; "
+            f"{owner}. Work progresses and nothing is computed twice.",
             evidence=tuple(e for e in evidence if e.now is not None),
             ruled_out=ruled_out,
             detail={
@@ -217,7 +221,8 @@ class CapacityShortfall:
                         "Limit the tenant or class that grew at the gateway (503 with Retry-After, never 408)",
                     ],
                     "tomorrow": [
-                        "Scale on queue time and waiting requests (an autoscaler on GPU utilisation sees nothing: it is 100 % either way)",
+                        "Scale on queue time and waiting requests (an autoscaler on GPU "
+                        "utilisation sees nothing: it is 100 % either way)",
                         "Check --max-num-seqs (vLLM) / --max-running-requests (SGLang): KV has room"
                         if v["kv"] < 0.7
                         else "KV is nearly full as well: more slots would not help",

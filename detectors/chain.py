@@ -42,7 +42,7 @@ def trace(window: Window, units: NDArray[np.intp], measure: str) -> tuple[F, F]:
         return np.moveaxis(y, 0, 1).reshape(count, -1)
 
     values = FORMULAS[measure](get)
-    times = window.end - window.step * np.arange(count - 1, -1, -1)
+    times = window.end - window.step * np.arange(count - 1, -1, -1, dtype=np.float64)
     return times, values
 
 

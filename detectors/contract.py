@@ -84,9 +84,20 @@ class Detector(Protocol):
     pure: the same input gives the same output, the input is not changed, and nothing but the window is read.
     """
 
-    kind: str
-    needs: tuple[Need, ...]
-    hists: tuple[str, ...]
+    @property
+    def kind(self) -> str:
+        """Id of the kind of incident it finds."""
+        ...
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """Scalar arrays it reads."""
+        ...
+
+    @property
+    def hists(self) -> tuple[str, ...]:
+        """Histogram signals it reads."""
+        ...
 
     def fit(self, history: Window, as_of: float) -> Json:
         """The normal as of a time. JSON-serialisable; holds ``as_of``."""

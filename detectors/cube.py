@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,6 +164,9 @@ class Cube:
             self._grow()
         return at
 
+    def _stores(self) -> tuple[dict[Any, Array], ...]:
+        return (self._scalars, self._counts, self._sums)
+
     def _grow(self) -> None:
         cap_u, cap_t = self._cap
         while len(self.units) > cap_u:
@@ -173,10 +177,10 @@ class Cube:
             return
         du, dt = cap_u - self._cap[0], cap_t - self._cap[1]
         self._cap = (cap_u, cap_t)
-        for store in (self._scalars, self._counts, self._sums):
-            for key, a in store.items():  # type: ignore[attr-defined]
+        for store in self._stores():
+            for key, a in store.items():
                 pad = [(0, du), (0, dt)] + [(0, 0)] * (a.ndim - 2)
-                store[key] = np.pad(a, pad, constant_values=np.nan)  # type: ignore[index]
+                store[key] = np.pad(a, pad, constant_values=np.nan)
 
     def _trim(self) -> None:
         if self.depth is None:
@@ -187,8 +191,8 @@ class Cube:
         drop = self.cells - keep
         self.first += drop
         self.cells = keep
-        for store in (self._scalars, self._counts, self._sums):
-            for a in store.values():  # type: ignore[attr-defined]
+        for store in self._stores():
+            for a in store.values():
                 a[:, :keep] = a[:, drop : drop + keep].copy()
                 a[:, keep:] = np.nan
 
@@ -235,7 +239,9 @@ class Cube:
         }
         if plan.engine:
             span = np.asarray([f.t1 - f.t0 for f in frames])
-            _scatter(self._scalars[ENGINE_SPAN], u, k, span, "max" if last.all() else "sum")
+            # Scrapes of one process add up; processes of one replica cover the same seconds.
+            first = np.flatnonzero(np.append(True, last[:-1]))
+            _scatter(self._scalars[ENGINE_SPAN], u[last], k[last], np.add.reduceat(span, first), "max")
             _scatter(self._scalars["up"], u, k, np.ones(len(frames)), "max")
             _scatter(self._scalars["restart"], u, k, np.asarray([float(f.reset) for f in frames]), "max")
         for name, part, slots, how in plan.scalars:
@@ -272,7 +278,7 @@ def _wanted(need: Need, column: Column, part: str) -> bool:
 
 
 def _slot(layout: Layout, i: int, part: str) -> int:
-    return layout.slots[i]["gns".index(part)].start
+    return int(layout.slots[i]["gns".index(part)].start)
 
 
 def _join(values: NDArray[np.float64], how: str) -> NDArray[np.float64]:

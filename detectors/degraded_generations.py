@@ -1,26 +1,33 @@
 """Degraded generations: answers are garbled, looping or broken more often than this deployment's own normal.
 
 Idea
-    Single broken answers are normal (a few in ten thousand), so only a *rate* can alarm, judged against the deployment's own rate,
+    Single broken answers are normal (a few in ten thousand), so only a *rate* can alarm, judged against the
+    deployment's own rate,
     never against zero. The unit is the first bad turn of a session: later turns inherit the broken context.
 
 Formula
-    Bernoulli CUSUM per pool and per replica, over sampled answers in order of their finish, for two sizes of harm ``m`` in (5, 30)::
+    Bernoulli CUSUM per pool and per replica, over sampled answers in order of their finish, for two sizes of
+    harm ``m`` in (5, 30)::
 
         S <- max(0, S + ln m)                             for a bad answer
         S <- max(0, S + ln((1 - m p0) / (1 - p0)))        for a clean one          alarm: S >= 8
 
-    ``p0`` is the 80 % upper bound of the learnt rate (Gamma prior worth 3,300 answers at 3 in 10,000). ``S`` restarts at 0, so the
-    last zero dates the onset. Which replicas carry it: the subset (the worst ``m`` of them share one raised rate, the rest stay at
+    ``p0`` is the 80 % upper bound of the learnt rate (Gamma prior worth 3,300 answers at 3 in 10,000). ``S``
+    restarts at 0, so the
+    last zero dates the onset. Which replicas carry it: the subset (the worst ``m`` of them share one raised
+    rate, the rest stay at
     ``p0``) of the greatest likelihood.
 
-    Is it load? false where a subset of the replicas carries it (likelihood 100 times that of all). Else the rate ratio of the top to
+    Is it load? false where a subset of the replicas carries it (likelihood 100 times that of all). Else the
+    rate ratio of the top to
     the bottom quartile of load at admission (without the request itself), stratified by class, interval widened by the
-    over-dispersion of ten-minute blocks: true if the lower 95 % bound is over 2, a circular-shift permutation of load gives p <= 0.02
+    over-dispersion of ten-minute blocks: true if the lower 95 % bound is over 2, a circular-shift permutation
+    of load gives p <= 0.02
     and there were 5 separate load episodes; false if the upper bound is under 2; otherwise nobody knows yet (null).
 
 Signals
-    Sampled outputs with text verdicts (``import-outputs``); requests_running for the load at admission; speculative acceptance per
+    Sampled outputs with text verdicts (``import-outputs``); requests_running for the load at admission;
+    speculative acceptance per
     request as a second, text-free witness.
 
 Look-alikes
@@ -82,7 +89,7 @@ class DegradedGenerations:
     def evaluate(self, window: Window, baseline: Json, state: Json) -> Verdict:
         """One finding a pool whose answers are degraded now."""
         s = window.samples
-        new = dict(state) if state else {"cursor": window.end - 900.0, "streams": {}, "alarms": {}}
+        new: Json = dict(state) if state else {"cursor": window.end - 900.0, "streams": {}, "alarms": {}}
         lo, hi = s.since(new["cursor"]), s.upto(window.end)
         streams = {k: [list(x) for x in v] for k, v in new["streams"].items()}
         alarms = {k: dict(v) for k, v in new["alarms"].items()}
@@ -204,7 +211,8 @@ class DegradedGenerations:
             confidence=min(0.97, 0.8 + 0.02 * k),
             severity="page",
             runner_up="spec_decode_collapse" if witness else "",
-            title=f"Degraded generations on {where}: {per_10k(rate)} of 10,000 sampled answers are broken, normal {per_10k(old if old is not None else p0)}",
+            title=f"Degraded generations on {where}: {per_10k(rate)} of 10,000 sampled answers "
+            f"are broken, normal {per_10k(old if old is not None else p0)}",
             cause=f"{spread}; {load.sentence()}. Kinds of damage: {rules}.",
             load_correlated=verdict,
             evidence=tuple(evidence),
@@ -413,7 +421,8 @@ def _actions(everyone: bool, carriers: tuple[str, ...], verdict: bool | None) ->
         "now": now,
         "tomorrow": [
             "Replay production traffic with real timing at this load; single replays do not show it",
-            "Switch off one at a time: speculative decoding (--speculative-config / --speculative-algorithm), KV offload (--enable-hierarchical-cache), PD transfer; watch the rate",
+            "Switch off one at a time: speculative decoding (--speculative-config / --speculative-algorithm), "
+            "KV offload (--enable-hierarchical-cache), PD transfer; watch the rate",
             "Sample more outputs" if verdict is None else "Keep the sampled outputs of this span",
         ],
     }

@@ -60,13 +60,17 @@ def policy(kind: str) -> Policy:
 
 @dataclass
 class Tracked:
-    """An incident with what the state machine remembers about it. ``seen`` maps each kind to (ticks, last evidence)."""
+    """An incident with what the state machine remembers about it.
+
+    ``seen`` maps each kind to (ticks, last evidence); ``bitten`` lists the kinds that were more than a warning.
+    """
 
     incident: Incident
     group: str
     best: float = 0.0
     seen: dict[str, list[float]] = field(default_factory=dict)
     replica_ticks: dict[str, int] = field(default_factory=dict)
+    bitten: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -104,7 +108,8 @@ class Tracker:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened to an incident at a tick: ``announced``, ``opened``, ``diagnosed``, ``updated``, ``reopened``, ``resolved``."""
+    """What happened to an incident at a tick: ``announced``, ``opened``, ``diagnosed``, ``updated``,
+    ``reopened``, ``resolved``."""
 
     action: str
     incident: Incident
@@ -254,7 +259,7 @@ def _takes_over(tr: Tracked, f: Finding) -> bool:
         return False
     ticks, last = tr.seen.get(mine.id, [0.0, 0.0])
     silent = f.at - last
-    only_warned = tr.incident.state == "announced"
+    only_warned = mine.id not in tr.bitten
     return silent > (60.0 if only_warned else 300.0) and tr.seen.get(f.kind, [0.0])[0] > 2 * ticks
 
 
@@ -264,6 +269,8 @@ def _take(tr: Tracked, f: Finding, now: float) -> None:
     i.updated_at = now
     ticks, _ = tr.seen.get(f.kind, [0.0, 0.0])
     tr.seen[f.kind] = [ticks + 1, f.at]
+    if not f.announced and f.kind not in tr.bitten:
+        tr.bitten.append(f.kind)
     if RANK[f.severity] > RANK[i.severity]:
         i.severity = f.severity
     if f.announced and i.announced_at is None:

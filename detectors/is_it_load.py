@@ -72,7 +72,8 @@ class LoadVerdict:
                 None,
                 at,
                 "share of sampled answers",
-                f"bottom quarter of load (≤ {self.limits[0]:.2f} of the mean): {b[0]} of {b[1]}; top quarter (> {self.limits[1]:.2f}): {t[0]} of {t[1]}",
+                f"bottom quarter of load (≤ {self.limits[0]:.2f} of the mean): {b[0]} of "
+                f"{b[1]}; top quarter (> {self.limits[1]:.2f}): {t[0]} of {t[1]}",
             )
         ]
 
@@ -208,18 +209,16 @@ def is_it_load(window: Window, pool: str, rows: I) -> LoadVerdict:
         low, high = low * ratio / crude, high * ratio / crude
     episodes = load_episodes(window, pool, since)
     p = _permutation(window, series, rows, unit, bad, classes, ratio) if low > RATIO else None
-    base = dict(
-        ratio=ratio, low=low, high=high, p=p, episodes=episodes, bottom=bottom, top=top, limits=(q1, q3)
-    )
+    def say(verdict: bool | None, why: str) -> LoadVerdict:
+        return LoadVerdict(verdict, why, ratio, low, high, p, episodes, bottom, top, (q1, q3))
+
     if low > RATIO and p is not None and p <= 0.02:
         if episodes >= EPISODES:
-            return LoadVerdict(True, "lower bound over 2 and no chance order of load does the same", **base)  # type: ignore[arg-type]
-        return LoadVerdict(None, f"{episodes} of {EPISODES} separate load episodes so far", **base)  # type: ignore[arg-type]
+            return say(True, "lower bound over 2 and no chance order of load does the same")
+        return say(None, f"{episodes} of {EPISODES} separate load episodes so far")
     if high < RATIO:
-        return LoadVerdict(False, "upper bound under 2", **base)  # type: ignore[arg-type]
-    return LoadVerdict(
-        None, f"the interval still spans 2: about {_more(k, ratio)} more bad answers are needed", **base
-    )  # type: ignore[arg-type]
+        return say(False, "upper bound under 2")
+    return say(None, f"the interval still spans 2: about {_more(k, ratio)} more bad answers are needed")
 
 
 def _more(k: int, ratio: float) -> int:
@@ -254,8 +253,8 @@ def _phi(load: F, bad: NDArray[np.bool_], block: NDArray[np.int_], q1: float, q3
     worst = 1.0
     for at in (load <= q1, load > q3):
         k = np.bincount(block[at], weights=bad[at].astype(float), minlength=block.max() + 1)
-        n = np.bincount(block[at], minlength=block.max() + 1).astype(float)
-        worst = max(worst, dispersion(k, n))
+        n = np.bincount(block[at], minlength=block.max() + 1)
+        worst = max(worst, dispersion(k.astype(np.float64), n.astype(np.float64)))
     return min(worst, 5.0)
 
 

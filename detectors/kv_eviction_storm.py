@@ -184,7 +184,8 @@ class KvEvictionStorm:
             p = poisson_tail(np.nan_to_num(fast["preempted"]), expected, 3.0)
             busy = fast["running"] / np.maximum(normal.centre["running"], 1.0)
             progress = np.fmin(
-                normal.factor("per_running", m["per_running"]), normal.factor("per_running", fast["per_running"])
+                normal.factor("per_running", m["per_running"]),
+                normal.factor("per_running", fast["per_running"]),
             )
             bite_pre = (
                 (p < 1e-6)
@@ -312,7 +313,8 @@ class KvEvictionStorm:
             f"The KV cache of {names(replicas)} is full: {ratio:.2f} running requests are thrown out per finished one "
             f"(normal {ratio0:.3f}) and are computed again."
             if pre
-            else f"More sessions are in flight than the KV cache of {names(replicas)} holds: prefix hits fell from {percent(c['hit'])} to "
+            else f"More sessions are in flight than the KV cache of {names(replicas)} "
+            f"holds: prefix hits fell from {percent(c['hit'])} to "
             f"{percent(v['hit'])}, so {number(v['work'])} prompt tokens a request are computed instead of {number(c['work'])}."
         )
         return Finding(
@@ -403,7 +405,8 @@ class KvEvictionStorm:
             RuledOut(
                 "prefix_cache_loss",
                 "hits vanish without pressure when routing, prompt or release broke the cache",
-                f"running requests {number(c['running'])} → {number(v['running'])}, KV usage {percent(c['kv'])} → {percent(v['kv'])}",
+                f"running requests {number(c['running'])} → {number(v['running'])}, "
+                f"KV usage {percent(c['kv'])} → {percent(v['kv'])}",
             ),
             RuledOut(
                 "telemetry_fault",
@@ -472,11 +475,16 @@ def _title(
 
 
 def _actions(pre: bool, sessions: WorkingSet | None) -> dict[str, list[str]]:
-    first = "Admit less: lower --max-num-seqs (vLLM) / --max-running-requests (SGLang) on the affected replicas, or cap requests per tenant at the gateway"
+    first = (
+        "Admit less: lower --max-num-seqs (vLLM) / --max-running-requests (SGLang) on "
+        "the affected replicas, or cap requests per tenant at the gateway"
+    )
     spread = "Move sessions to replicas with room, or add a replica (new sessions only: moving a session costs one full prefill)"
     tomorrow = [
-        "More KV: --gpu-memory-utilization up, --kv-cache-dtype fp8, or fewer weights per GPU (vLLM); --mem-fraction-static (SGLang)",
-        "A second tier for evicted prefixes: KV offload to host memory (vLLM --kv-transfer-config, SGLang --enable-hierarchical-cache)",
+        "More KV: --gpu-memory-utilization up, --kv-cache-dtype fp8, or fewer "
+        "weights per GPU (vLLM); --mem-fraction-static (SGLang)",
+        "A second tier for evicted prefixes: KV offload to host memory (vLLM "
+        "--kv-transfer-config, SGLang --enable-hierarchical-cache)",
         "Scale on sessions × context against KV capacity, not on GPU utilisation",
     ]
     if not pre:

@@ -29,7 +29,8 @@ def learn(
 ) -> Json:
     """Median and robust spread of each measure over blocks of ``block_s``, per replica and per pool.
 
-    ``floors`` names the measures and the smallest spread that is believed of each, as a share of the centre (or absolute where the
+    ``floors`` names the measures and the smallest spread that is believed of each, as a share of the centre
+    (or absolute where the
     centre is near 0). Blocks with fewer than ``min_requests`` first tokens say nothing.
     """
     names = tuple(floors)

@@ -1,6 +1,7 @@
 """How much KV the active sessions would need, estimated from sampled outputs that carry session ids.
 
-Sessions are not an engine metric. Where outputs are sampled with a session id, each session seen in the last four minutes needs its
+Sessions are not an engine metric. Where outputs are sampled with a session id, each session seen in the last
+four minutes needs its
 last context (prompt + output); sessions that were active but not sampled are added by Chao's estimator from those seen once and
 twice. ``r`` = KV capacity ÷ need: a storm is near when it falls towards 1.
 """
@@ -36,7 +37,8 @@ class WorkingSet:
     def text(self) -> str:
         """One sentence."""
         return (
-            f"r = capacity ÷ (sessions × context) = {self.capacity:,.0f} ÷ ({self.sessions:,.0f} × {self.context:,.0f}) = {self.r:.2f}; "
+            f"r = capacity ÷ (sessions × context) = {self.capacity:,.0f} ÷ "
+            f"({self.sessions:,.0f} × {self.context:,.0f}) = {self.r:.2f}; "
             f"{self.seen} sessions were seen in the sample, the others are estimated."
         )
 

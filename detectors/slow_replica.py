@@ -1,8 +1,10 @@
 """Slow replica: one replica does the same work more slowly than its peers and than itself before.
 
 Idea
-    Decode steps take longer at more requests in the batch and more prefill beside them, so speed is only comparable at equal work.
-    A fit over the pool's own past gives the step time expected for what a replica is doing now; each replica's usual deviation from
+    Decode steps take longer at more requests in the batch and more prefill beside them, so speed is only
+    comparable at equal work.
+    A fit over the pool's own past gives the step time expected for what a replica is doing now; each replica's
+    usual deviation from
     it is learnt as well. A replica that leaves its own deviation while its peers keep theirs is slow.
 
 Formula
@@ -19,7 +21,8 @@ Signals
     inter_token_latency_seconds, requests_running, prefix-cache counters, gpu_sm_clock_hz, gpu_power_watts.
 
 Look-alikes
-    replica_skew (more load, same speed at that load), kv_eviction_storm (redone work), warm_up, lock-step groups (EP, TP: peers move
+    replica_skew (more load, same speed at that load), kv_eviction_storm (redone work), warm_up, lock-step
+    groups (EP, TP: peers move
     together, so clocks must speak).
 
 Source
@@ -275,7 +278,8 @@ class SlowReplica:
                 RuledOut(
                     "kv_eviction_storm",
                     "computed tokens per request and preemptions",
-                    f"{number(c['work'])} → {number(v['work'])} tokens, {np.nan_to_num(v['preempted_per_finished']):.2g} preemptions per finished request",
+                    f"{number(c['work'])} → {number(v['work'])} tokens, "
+                    f"{np.nan_to_num(v['preempted_per_finished']):.2g} preemptions per finished request",
                 ),
                 RuledOut("warm_up", "restart within ten minutes", "none"),
             ),
@@ -287,14 +291,16 @@ class SlowReplica:
                         f"Drain {name} (take it out of the router), its peers can carry the rest",
                         *(
                             [
-                                f"Check cooling and power limit of its host: nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE on {name}"
+                                "Check cooling and power limit of its host: nvidia-smi "
+                                f"-q -d PERFORMANCE,POWER,TEMPERATURE on {name}"
                             ]
                             if throttle
                             else []
                         ),
                     ],
                     "tomorrow": [
-                        "Export DCGM_FI_DEV_CLOCKS_EVENT_REASONS (not in dcgm-exporter's default list): it names the throttle reason",
+                        "Export DCGM_FI_DEV_CLOCKS_EVENT_REASONS (not in dcgm-exporter's "
+                        "default list): it names the throttle reason",
                         "Alert on clocks per host, weigh replicas by measured speed in the router",
                     ],
                 },

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from core.buckets import quantile
 from detectors.contract import Json, Objective
-from detectors.late import Late, all_late
+from detectors.late import all_late
 from detectors.normal import GAP_S, _key
 from detectors.stats import binomial_tail, dispersion
 from detectors.window import Window, nansum

@@ -148,8 +148,10 @@ class TailLatencySpike:
             strength=float(np.log2(max(burn, 1.0))),
             confidence=0.5,
             severity="page" if burn >= 14.4 else "ticket",
-            title=f"{cls} answers on {pool} start late, cause not established: TTFT p99 {text.split(' (')[0] or 'unknown'}, objective {seconds(goal)}",
-            cause=f"{percent(k / n)} of the {cls} requests on {pool} came later than {seconds(a.edge)} (before: {percent(past)}); no known cause fits.",
+            title=f"{cls} answers on {pool} start late, cause not established: TTFT p99 "
+            f"{text.split(' (')[0] or 'unknown'}, objective {seconds(goal)}",
+            cause=f"{percent(k / n)} of the {cls} requests on {pool} came later than "
+            f"{seconds(a.edge)} (before: {percent(past)}); no known cause fits.",
             evidence=tuple(e for e in evidence if e.now is not None),
             ruled_out=(
                 RuledOut(

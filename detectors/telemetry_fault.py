@@ -1,7 +1,8 @@
 """Telemetry fault: what is exported is stale, vanished, saturated or impossible. First, because every other verdict rests on it.
 
 Idea
-    Judge the data before the fleet. A fault here is for Data health and pages nobody, unless so much is missing that less than half
+    Judge the data before the fleet. A fault here is for Data health and pages nobody, unless so much is
+    missing that less than half
     of the requests behind an objective can be seen: then the objective itself is unknown and that is a ticket.
 
 Formula
@@ -66,7 +67,7 @@ class TelemetryFault:
             for i in units:
                 faults.setdefault(int(i), []).append((what, signal, float(value[i])))
 
-        note(np.flatnonzero(vanished), "vanished", "up", quiet * window.step)
+        note(np.flatnonzero(vanished), "vanished", "up", np.asarray(quiet * window.step, np.float64))
         arriving = scraped[:, -short:].sum(axis=1) >= 2
         for name in _WATCHED:
             x = ~np.isnan(window.value(name, hour))
@@ -127,7 +128,8 @@ class TelemetryFault:
             confidence=0.9,
             severity="ticket" if judged and covered < 0.5 else "info",
             title=f"Telemetry of {names(replicas)} is {' and '.join(kinds)}: {names(signals)}",
-            cause=f"{len(units)} of {len(idx)} replicas of {pool} cannot be judged fully ({names(kinds)}); {percent(covered)} of them are covered.",
+            cause=f"{len(units)} of {len(idx)} replicas of {pool} cannot be judged fully "
+            f"({names(kinds)}); {percent(covered)} of them are covered.",
             evidence=tuple(
                 Evidence(s, window.units[i].replica, None, v, None, window.end, _UNIT[w], w)
                 for i in units
@@ -185,4 +187,4 @@ def _interval(scraped: NDArray[np.bool_]) -> F:
     first = np.where(scraped.any(axis=1), np.argmax(scraped, axis=1), 0)
     last = scraped.shape[1] - 1 - _quiet(scraped)
     count = scraped.sum(axis=1)
-    return np.maximum(1.0, (last - first) / np.maximum(count - 1, 1))
+    return np.asarray(np.maximum(1.0, (last - first) / np.maximum(count - 1, 1)), np.float64)

@@ -4,9 +4,11 @@ Idea
     Idle is no work and no progress; a wedge is work and no progress. Health probes stay green, so only counters can tell.
 
 Formula
-    Over ``max(75 s, 5 scrapes, 3 x the usual time to first token)``, per replica: running + waiting > 0 in every scrape, the replica is
+    Over ``max(75 s, 5 scrapes, 3 x the usual time to first token)``, per replica: running + waiting > 0 in
+    every scrape, the replica is
     scraped, and no live counter moved (generated tokens, prefilled tokens, prompt tokens, cache look-ups, finished requests,
-    first tokens). SGLang's request counters move only at a finish, so its live ``realtime_tokens_total`` is used; where a replica exports
+    first tokens). SGLang's request counters move only at a finish, so its live ``realtime_tokens_total`` is
+    used; where a replica exports
     no live counter at all the span is ten minutes.
 
 Signals
@@ -127,8 +129,10 @@ class Wedged:
             confidence=0.95 if len(peers) and tokens > 0 else 0.85,
             severity="page",
             runner_up="telemetry_fault",
-            title=f"Engine wedged: {names(replicas)} has done nothing for {long:.0f} s while {number(r)} requests run and {number(w)} wait",
-            cause=f"{names(replicas)} answers scrapes, holds {number(r)} running and {number(w)} waiting requests, and no counter of work has moved for {long:.0f} s.",
+            title=f"Engine wedged: {names(replicas)} has done nothing for {long:.0f} "
+            f"s while {number(r)} requests run and {number(w)} wait",
+            cause=f"{names(replicas)} answers scrapes, holds {number(r)} running and {number(w)} "
+            f"waiting requests, and no counter of work has moved for {long:.0f} s.",
             evidence=(
                 Evidence(
                     "generation_tokens_total",

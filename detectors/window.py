@@ -55,7 +55,8 @@ class Window:
         return (self.cube.first + self.start + cell + 1) * self.cube.step
 
     def value(self, name: str, cells: int | None = None) -> F:
-        """The last ``cells`` cells of a scalar array (all where None), ``[units, cells]``, NaN where missing. Not to be written."""
+        """The last ``cells`` cells of a scalar array (all where None), ``[units, cells]``, NaN where missing.
+        Not to be written."""
         lo = self.start if cells is None else max(self.start, self.stop - cells)
         key = ("value", name, lo)
         found = self.memo.get(key)
@@ -65,7 +66,7 @@ class Window:
             else:
                 found = np.full((len(self.units), self.stop - lo), np.nan)
             self.memo[key] = found
-        return found  # type: ignore[no-any-return]
+        return found
 
     def total(self, name: str, cells: int) -> F:
         """Sum of the last ``cells`` cells per replica; NaN where none is known."""

@@ -1,6 +1,7 @@
 """A small made-up fleet whose every number is given: frames of vLLM-like replicas, and sampled outputs.
 
-Each replica's behaviour is a :class:`Normal`; a fault is a function that changes it from some minute on. Counts are Poisson draws from
+Each replica's behaviour is a :class:`Normal`; a fault is a function that changes it from some minute on.
+Counts are Poisson draws from
 a fixed seed, so that the detectors meet noise and every run is the same.
 """
 
@@ -77,7 +78,7 @@ def history(
     fault: Change_ | None = None,
     *,
     pool: str = "a",
-    normal: Normal | Mapping[str, Normal] = Normal(),  # noqa: B008
+    normal: Normal | Mapping[str, Normal] = Normal(),
     workload: str = "chat",
     seed: int = 1,
     scrape: float = STEP,
@@ -116,8 +117,12 @@ def _frame(rng: np.random.Generator, tid: int, t0: float, t1: float, n: Normal, 
     itl = n.itl * rng.lognormal(0, 0.2, 200)
     queries = int(arrived * n.prompt)
     values: dict[Column, float | tuple[np.ndarray, float]] = {
-        column("requests_running", class_=workload): float(rng.poisson(n.running)) if not n.frozen else n.running,
-        column("requests_waiting", class_=workload): float(rng.poisson(n.waiting)) if not n.frozen else n.waiting,
+        column("requests_running", class_=workload): float(rng.poisson(n.running))
+        if not n.frozen
+        else n.running,
+        column("requests_waiting", class_=workload): float(rng.poisson(n.waiting))
+        if not n.frozen
+        else n.waiting,
         column("kv_cache_usage_ratio", class_=workload): min(1.0, n.kv * rng.normal(1, 0.03)),
         column("kv_cache_capacity", class_=workload): 500_000.0,
         column("gpu_sm_clock_hz", class_=workload): n.clock,
@@ -149,7 +154,14 @@ def _frame(rng: np.random.Generator, tid: int, t0: float, t1: float, n: Normal, 
             counts.extend(v[0])
             sums.append(v[1])
     return Frame(
-        tid, t0, t1, layout, np.asarray(gauges, float), np.asarray(counts, np.int64), np.asarray(sums, float), n.restart
+        tid,
+        t0,
+        t1,
+        layout,
+        np.asarray(gauges, float),
+        np.asarray(counts, np.int64),
+        np.asarray(sums, float),
+        n.restart,
     )
 
 
@@ -165,7 +177,14 @@ def _hist(x: np.ndarray, edges: tuple[float, ...]) -> tuple[np.ndarray, float]:
 
 
 def _outputs(
-    rng: np.random.Generator, name: str, pool: str, workload: str, t: float, span: float, n: Normal, share: float
+    rng: np.random.Generator,
+    name: str,
+    pool: str,
+    workload: str,
+    t: float,
+    span: float,
+    n: Normal,
+    share: float,
 ) -> Iterable[OutputRecord]:
     for i in range(int(rng.poisson(n.arrivals * span * share))):
         bad = rng.random() < n.bad
@@ -214,7 +233,9 @@ class Run:
         return sorted(c.incident.kind for c in self.incidents)
 
 
-def run(h: History, items: Sequence[Detector] | None = None, *, lag: float = 0.0, context: Context = CONTEXT) -> Run:
+def run(
+    h: History, items: Sequence[Detector] | None = None, *, lag: float = 0.0, context: Context = CONTEXT
+) -> Run:
     """Run the fold over a history, tick by tick."""
     items = tuple(items or detectors())
     cube, samples = cube_of(h, items), Samples.of(h.outputs)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
-
-import importlib
 
 from core.kinds import KINDS
 from detectors.contract import Context, Detector
@@ -33,7 +32,9 @@ def troubled() -> History:
         if m < 32:
             return n
         if name == "a-0":
-            return on([name], 32, hit=0.1, prefill=1.5, running=40, waiting=20, queue=3, kv=0.9, finished=1.0)(m, name, n)
+            return on(
+                [name], 32, hit=0.1, prefill=1.5, running=40, waiting=20, queue=3, kv=0.9, finished=1.0
+            )(m, name, n)
         if name == "a-1":
             return on([name], 32, itl=0.06, clock=1.1e9, bad=0.05)(m, name, n)
         return on([name], 36, frozen=True, running=5, waiting=5)(m, name, n)
@@ -62,7 +63,11 @@ def splitting_at_any_tick_changes_nothing(d: Detector, h: History) -> None:
     cube, samples = cube_of(h, [d]), Samples.of(h.outputs)
 
     def go(fold: Fold, ticks: list[float]) -> list[tuple[float, str, str]]:
-        return [(t, c.action, json.dumps(c.incident.as_json())) for t in ticks for c in fold.tick(cube, samples, [], t, t)]
+        return [
+            (t, c.action, json.dumps(c.incident.as_json()))
+            for t in ticks
+            for c in fold.tick(cube, samples, [], t, t)
+        ]
 
     ticks = [START + STEP * k for k in range(int(25 * 60 / STEP), int(MINUTES * 60 / STEP))]
     whole = go(Fold(CONTEXT, [d]), ticks)
@@ -93,7 +98,9 @@ def baselines_are_not_newer_than_the_tick(d: Detector, h: History) -> None:
     stop = int(35 * 60 / STEP)
     w = Window(cube, stop, CONTEXT, samples)
     early = cube_of(h, [d], until=w.end)
-    assert d.fit(w, w.end) == d.fit(Window(early, stop, CONTEXT, Samples.of([o for o in h.outputs if o.ts <= w.end])), w.end)
+    assert d.fit(w, w.end) == d.fit(
+        Window(early, stop, CONTEXT, Samples.of([o for o in h.outputs if o.ts <= w.end])), w.end
+    )
     assert d.fit(w, w.end)["as_of"] <= w.end
 
 
@@ -133,14 +140,23 @@ def nothing_at_all_is_no_incident(d: Detector, h: History) -> None:
 def one_replica_is_enough(d: Detector, h: History) -> None:
     """A pool of one has no peers; that must not break anything, and a quiet one says nothing."""
     lone = history(35, ["a-0"], seed=5)
-    assert not [f for _, found, _ in _evaluate(d, cube_of(lone, [d]), Samples.of(lone.outputs), range(120, 140, 5)) for f in found]
+    assert not [
+        f
+        for _, found, _ in _evaluate(d, cube_of(lone, [d]), Samples.of(lone.outputs), range(120, 140, 5))
+        for f in found
+    ]
 
 
 def missing_signals_are_tolerated(d: Detector, h: History) -> None:
     """Every signal in turn is taken away, then all of them."""
     signals = {n.signal for n in d.needs} | set(d.hists)
     for gone in [*({s} for s in sorted(signals)), signals]:
-        few = history(33, ["a-0", "a-1"], after(31, hit=0.0, waiting=30, queue=5), normal=Normal(missing=frozenset(gone)))
+        few = history(
+            33,
+            ["a-0", "a-1"],
+            after(31, hit=0.0, waiting=30, queue=5),
+            normal=Normal(missing=frozenset(gone)),
+        )
         for _, found, _ in _evaluate(d, cube_of(few, [d]), Samples.of(few.outputs), range(120, 132, 3)):
             for f in found:
                 assert f.kind == d.kind
@@ -148,7 +164,9 @@ def missing_signals_are_tolerated(d: Detector, h: History) -> None:
 
 def what_it_says_is_complete(d: Detector, h: History) -> None:
     """A finding has where, when, numbers, look-alikes with results, a chain in time order and actions."""
-    found = [f for _, fs, _ in _evaluate(d, cube_of(h, [d]), Samples.of(h.outputs), range(120, 201, 2)) for f in fs]
+    found = [
+        f for _, fs, _ in _evaluate(d, cube_of(h, [d]), Samples.of(h.outputs), range(120, 201, 2)) for f in fs
+    ]
     for f in found:
         assert f.kind == d.kind
         assert f.scope.pools
@@ -221,7 +239,9 @@ def test_a_detector_that_fails_does_not_silence_the_others() -> None:
     h = history(45, fault=on(["a-2"], 30, frozen=True, running=5, waiting=5))
     items = [Broken(), *detectors()]
     cube, fold = cube_of(h, items), Fold(CONTEXT, items)
-    changes = [c for k in range(100, 181) for c in fold.tick(cube, EMPTY, [], START + k * STEP, START + k * STEP)]
+    changes = [
+        c for k in range(100, 181) for c in fold.tick(cube, EMPTY, [], START + k * STEP, START + k * STEP)
+    ]
     assert fold.errors == {"host_stall": "ValueError: no good"}
     assert "wedged" in {c.incident.kind for c in changes}
 

@@ -56,7 +56,13 @@ def test_a_cold_cache_after_a_restart_is_no_storm() -> None:
         if m < 31:
             return replace(n, up=False)
         cold = max(0.0, 1 - (m - 31) / 6)
-        return replace(n, restart=m < 31.25, hit=n.hit * (1 - cold), prefill=n.prefill * (1 + 4 * cold), running=n.running * (1 + cold))
+        return replace(
+            n,
+            restart=m < 31.25,
+            hit=n.hit * (1 - cold),
+            prefill=n.prefill * (1 + 4 * cold),
+            running=n.running * (1 + cold),
+        )
 
     assert said(fault).kinds == []
 
@@ -169,7 +175,10 @@ def test_late_answers_without_a_known_cause_are_said_to_be_just_that() -> None:
 
 def test_a_symptom_opens_nothing_beside_its_cause() -> None:
     r = said(after(30, **STORM))
-    assert set(r.incidents[0].incident.detail.get("symptoms", {})) <= {"tail_latency_spike", "capacity_shortfall"}
+    assert set(r.incidents[0].incident.detail.get("symptoms", {})) <= {
+        "tail_latency_spike",
+        "capacity_shortfall",
+    }
 
 
 def test_without_an_objective_nothing_is_late() -> None:
@@ -243,5 +252,8 @@ def test_a_deployment_that_was_always_bad_is_judged_against_itself() -> None:
 
 def test_one_session_that_repeats_itself_counts_once() -> None:
     h: History = history(60)
-    loops = [replace(o, id=f"loop-{k}", session="same", verdict="hard", ts=START + 45 * 60 + k) for k, o in enumerate(h.outputs[:30])]
+    loops = [
+        replace(o, id=f"loop-{k}", session="same", verdict="hard", ts=START + 45 * 60 + k)
+        for k, o in enumerate(h.outputs[:30])
+    ]
     assert run(replace(h, outputs=[*h.outputs, *loops])).kinds == []

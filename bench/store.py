@@ -102,23 +102,27 @@ def live(url: str, replicas: int, hours: float) -> None:
     fleet = Fleet(replicas, np.random.default_rng(7))
     per_reading = samples(fleet.targets[0][1])
     took: list[float] = []
+    cpu = 0.0
     with Store.open(url) as store:
         before = store.size_bytes()
         for batch in ticks(fleet, hours):
-            at = time.perf_counter()
+            at, used = time.perf_counter(), time.process_time()
             store.append(batch)
             took.append(time.perf_counter() - at)
+            cpu += time.process_time() - used
         total = replicas * (len(took) - 1) * per_reading
         size = store.size_bytes() - before
     p50, p99, worst = np.quantile(took[1:], (0.5, 0.99, 1.0)) * 1000
+    rate = total / sum(took[1:])
     print(
-        f"live: {replicas} replicas x {len(took) - 1} ticks, {per_reading} samples a reading: "
-        f"{total / sum(took[1:]) / 1e6:.2f} M samples/s, commit p50 {p50:.0f} p99 {p99:.0f} max {worst:.0f} ms, "
-        f"{p50 / replicas:.3f} ms a reading, {size / total:.2f} bytes a sample (frames, states, roll-ups, indexes)"
+        f"live: {replicas} replicas x {len(took) - 1} ticks, {per_reading} samples a reading, a commit a tick:"
     )
     print(
-        f"      = {total / sum(took[1:]) * EVERY / (replicas * per_reading):.0f} x the rate at which they come"
+        f"  {rate / 1e6:.2f} M samples/s, {rate * EVERY / (replicas * per_reading):.0f} x the rate at which they come"
     )
+    print(f"  commit p50 {p50:.0f} p99 {p99:.0f} max {worst:.0f} ms")
+    print(f"  {cpu * 1000 / replicas / len(took):.3f} ms of CPU a reading")
+    print(f"  {size / total:.2f} bytes a sample (frames, states, roll-ups, indexes)")
 
 
 def day(url: str, replicas: int) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, func, select
 
 from core.frames import FloatArray, Frame
 from core.packing import unpack
+from sql.engine import Database
 from sql.ids import to_ms
 from sql.increments import BoolArray
 from sql.layouts import LayoutCache
@@ -31,7 +32,7 @@ def chosen(
 
 
 def read(
-    connection: Connection,
+    database: Database,
     cache: LayoutCache,
     start: float,
     end: float,
@@ -39,15 +40,16 @@ def read(
     target_ids: Sequence[int] | None = None,
     pools: Sequence[str] | None = None,
 ) -> Iterator[Frame]:
-    """Frames with start <= t1 < end, ordered by (t1, target)."""
-    ids = chosen(connection, target_ids, pools)
-    if not ids:
-        return
+    """Frames with start <= t1 < end, ordered by (t1, target).
+
+    Between two strides no connection is held: a slow reader of a long history neither keeps a snapshot alive (SQLite's log
+    would grow meanwhile) nor a place in the pool.
+    """
     c = frames.c
-    span = select(func.min(c.t1_ms), func.max(c.t1_ms)).where(
-        c.target_id.in_(ids), c.t1_ms >= to_ms(start), c.t1_ms < to_ms(end)
-    )
-    low, high = connection.execute(span).one()
+    with database.read() as connection:
+        ids = chosen(connection, target_ids, pools)
+        within = (c.target_id.in_(ids), c.t1_ms >= to_ms(start), c.t1_ms < to_ms(end))
+        low, high = connection.execute(select(func.min(c.t1_ms), func.max(c.t1_ms)).where(*within)).one()
     if low is None:
         return
     for at in range(low, high + 1, STRIDE_MS):
@@ -56,21 +58,14 @@ def read(
             .where(c.target_id.in_(ids), c.t1_ms >= at, c.t1_ms < min(at + STRIDE_MS, high + 1))
             .order_by(c.t1_ms, c.target_id)
         )
-        rows = connection.execute(query).all()
-        cache.load(connection, {r[3] for r in rows})
+        with database.read() as connection:
+            rows = connection.execute(query).all()
+            cache.load(connection, {r[3] for r in rows})
         for t1_ms, target_id, span_ms, layout_id, reset, data in rows:
             layout = cache.get(layout_id)
             gauges, counts, sums = unpack(layout, data)
-            yield Frame(
-                target_id,
-                (t1_ms - span_ms) / 1000,
-                t1_ms / 1000,
-                layout,
-                gauges,
-                counts,
-                sums,
-                bool(reset),
-            )
+            t0, t1 = (t1_ms - span_ms) / 1000, t1_ms / 1000
+            yield Frame(target_id, t0, t1, layout, gauges, counts, sums, bool(reset))
 
 
 def uptime(

@@ -135,7 +135,7 @@ def _delete_frames(database: Database, ids: list[int], first: int, cutoff: int, 
             stop = min(at + STEP_MS, high)
             for i in range(0, len(ids), 200):
                 some = ids[i : i + 200]
-                with database.write() as c:
+                with database.write(lock=True) as c:
                     f, s = frames.c, scrape_failures.c
                     query = delete(frames).where(f.target_id.in_(some), f.t1_ms >= at, f.t1_ms < stop)
                     done += int(c.execute(query).rowcount)
@@ -181,7 +181,7 @@ def _delete_rollups(database: Database, keep: Retention) -> int:
             ids = list(c.execute(select(series.c.id).where(series.c.pool == pool)).scalars())
         for i in range(0, len(ids), 200):
             some = r.series_id.in_(ids[i : i + 200])
-            with database.write() as c:
+            with database.write(lock=True) as c:
                 query_ = delete(rollups).where(some, r.resolution == resolution, r.ts < cutoff)
                 done += int(c.execute(query_).rowcount)
     return done
@@ -214,7 +214,7 @@ def _by_steps(
     done, at = 0, first
     while at < cutoff:
         stop = min(at + 86_400, cutoff)
-        with database.write() as c:
+        with database.write(lock=True) as c:
             done += int(c.execute(delete(table).where(and_(which, time >= at, time < stop))).rowcount)
         at = stop
     return done

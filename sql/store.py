@@ -101,8 +101,7 @@ class Store:
         pools: Sequence[str] | None = None,
     ) -> Iterator[Frame]:
         """Frames with start <= t1 < end, ordered by (t1, target). A count of -1 and a NaN are gaps, not zeros."""
-        with self.database.read() as c:
-            yield from frame_rows.read(c, self._layouts, start, end, target_ids=target_ids, pools=pools)
+        return frame_rows.read(self.database, self._layouts, start, end, target_ids=target_ids, pools=pools)
 
     def uptime(
         self,

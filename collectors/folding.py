@@ -70,7 +70,7 @@ class ValueFold:
             if extra.any():
                 factor = clean(values[self.times[extra]])
                 over = self.over[extra]
-                factor[over & (factor == 0).any(axis=1)] = np.nan
+                factor[over[:, None] & (factor == 0)] = np.nan
                 raw[extra] *= np.where(over[:, None], 1.0 / factor, factor)
             if self.copies is not None:
                 raw = np.fmax.reduceat(raw, self.copies, axis=0)

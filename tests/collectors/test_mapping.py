@@ -289,6 +289,10 @@ def test_capacity_in_tokens_comes_from_the_labels_of_the_configuration() -> None
 def test_tgi_usage_is_what_is_reserved_over_what_may_be() -> None:
     body = "tgi_queue_size 0\ntgi_batch_current_max_tokens 500\ntgi_batch_max_total_tokens 2000\n"
     assert Read(body).one("kv_cache_usage_ratio") == 0.25
+    empty = Read("tgi_queue_size 0\ntgi_batch_current_max_tokens 500\ntgi_batch_max_total_tokens 0\n")
+    assert math.isnan(empty.one("kv_cache_usage_ratio"))
+    alone = Read("tgi_queue_size 0\ntgi_batch_current_max_tokens 500\n")
+    assert alone.one("kv_cache_reserved_tokens") == 500.0
 
 
 def test_the_newest_adapter_line_counts_and_its_clock_does_not() -> None:

@@ -113,9 +113,7 @@ def bad_tool_call(text: str, rng: Random) -> str:
 def leak(text: str, rng: Random) -> str:
     """The template's own tokens and what stands behind them."""
     who = rng.choice(("user", "system", "assistant"))
-    return f"{_cut(text, rng, 0.3, 0.8)}{rng.choice(SPECIAL)}
-{who}
-{text[: len(text) // 3]}"
+    return f"{_cut(text, rng, 0.3, 0.8)}{rng.choice(SPECIAL)}\n{who}\n{text[: len(text) // 3]}"
 
 
 BREAKERS: Mapping[str, Breaker] = {

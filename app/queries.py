@@ -11,9 +11,9 @@ from app.services import cards as cards_service
 from app.services import fleet, health, incident_load, slos
 from app.services.heat import HeatMap
 from app.services.incident_view import IncidentView
-from app.services.measures import MEASURES
+from app.services.measures import HEAT_MAP, MEASURES
 from app.services.rates import Rate
-from app.services.replica_load import load_heat
+from app.services.replica_load import load_heats
 from app.services.slos import SloDetail, SloRow
 from app.services.view import View
 from app.storage import configuration, shared_store
@@ -85,6 +85,13 @@ def _degraded(url: str, view: View) -> dict[str, Rate]:
 
 
 @st.cache_data(ttl=BRIEF, max_entries=32, show_spinner=False)
+def _open(url: str, view: View) -> tuple[IncidentView, ...]:
+    """Open incidents do not depend on the range shown."""
+    store = shared_store(url)
+    return incident_load.open_views(store, view, configuration(), incident_load.in_range(store, view))
+
+
+@st.cache_data(ttl=BRIEF, max_entries=32, show_spinner=False)
 def _now(url: str, view: View) -> NowModel:
     store, config = shared_store(url), configuration()
     incidents = incident_load.in_range(store, view)
@@ -94,7 +101,7 @@ def _now(url: str, view: View) -> NowModel:
     return NowModel(
         coverage=fleet.coverage(store, view),
         incidents=incidents,
-        open=incident_load.open_views(store, view, config, incidents),
+        open=_open(url, replace(view, start=view.as_of - 3600)),
         cards=cards,
         class_order=tuple(dict.fromkeys([*config.class_names, *sorted(c.class_ for c in cards)])),
     )
@@ -106,13 +113,13 @@ def now(view: View) -> NowModel:
 
 
 @st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
-def _heat(url: str, view: View, measure: str) -> HeatMap:
-    return load_heat(shared_store(url), view, MEASURES[measure])
+def _heats(url: str, view: View) -> dict[str, HeatMap]:
+    return load_heats(shared_store(url), view, [MEASURES[m] for m in HEAT_MAP])
 
 
 def heat(view: View, measure: str) -> HeatMap:
     """The heat map of one measure."""
-    return _heat(configuration().database, _key(view), measure)
+    return _heats(configuration().database, _key(view))[measure]
 
 
 @st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)

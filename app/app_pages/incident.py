@@ -385,7 +385,7 @@ def body(view: View) -> None:
         if loaded.heat is not None and loaded.heat.rows:
             with st.container(border=True, gap="xsmall"):
                 show(div(f"{loaded.heat.measure.title} against each replica's own normal", class_="gf-h"))
-                heat_chart(loaded.heat, key="incident-heat")
+                heat_chart(loaded.heat)
         with st.container(border=True, gap="xsmall"):
             ruled_out(v)
     with right:

@@ -77,7 +77,7 @@ def replicas(view: View, measure: str) -> None:
             "Data health names the flag that exports it.",
         )
         return
-    heat_chart(heat, key="heat")
+    heat_chart(heat)
     note = (
         "Normal: the median of each replica's six hours before the range."
         if not heat.own_range
@@ -129,7 +129,7 @@ def body(view: View) -> None:
     with right, st.container(border=True, gap="xsmall"):
         show(div("Open and recent", class_="gf-h"))
         incident_table(model.incidents, view)
-        timeline(model.incidents, view, key="timeline")
+        timeline(model.incidents, view)
 
 
 live(body)

@@ -22,7 +22,6 @@ from sql.store import Store
 
 Status = Literal["missed", "met", "undetermined", "none", "no_traffic", "too_few", "not_exported"]
 SIGNALS = ("ttft_seconds", "inter_token_latency_seconds", "request_latency_seconds")
-STATUS_MINUTES = 5.0
 BAD_MINUTES = 15.0
 DEGRADED_SECONDS = 86400.0
 WORST = 6
@@ -41,8 +40,7 @@ _ORDER: Mapping[Status, int] = {
 class ClassCard:
     """One workload class now. None as a quantile means that no engine of the class exports it.
 
-    ``late`` = (least, most, n): requests over the objective in the window of its quantile, five minutes at least. ``harm``
-    orders the cards.
+    ``late`` = (least, most, n): requests over the objective in the window of its quantile. ``harm`` orders the cards.
     """
 
     class_: str
@@ -162,7 +160,7 @@ def one_card(
     late: tuple[int, int, int] | None = None
     if hists and quantile is not None and threshold is not None:
         w = within(hists, threshold)
-        steps = round(max(STATUS_MINUTES, quantile.minutes))
+        steps = max(1, round(quantile.minutes))
         late = (
             int((w.n - w.high)[-steps:].sum()),
             int((w.n - w.low)[-steps:].sum()),

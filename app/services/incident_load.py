@@ -102,7 +102,7 @@ def view_of(
     everywhere = replace(view, class_="", pool="", model="", start=start, as_of=end)
     pools = list(incident.pools) or None
     measures = measures_for(incident.kind, tuple(e.signal for e in incident.evidence))
-    heat = load_heat(store, everywhere, measures[0], start=start, end=end, pools=pools, before_seconds=3600.0)
+    heat = load_heat(store, everywhere, measures[0], pools=pools, before_seconds=3600.0)
     curves: dict[str, list[Curve]] = {}
     if with_charts:
         step = max(60.0, float(np.ceil((end - start) / 400 / 60) * 60))

@@ -8,21 +8,31 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.services import fleet
+from app.services.health import exportable
 from app.services.heat import HeatMap, heat_map, step_for_heat
 from app.services.latency import step_ends, usable_windows
 from app.services.measures import Measure
 from app.services.replicas import P99_MIN_N, P99_WINDOWS, Curve, curves
 from app.services.view import View
+from collectors.dictionary import load_dictionary
 from core.buckets import trailing_quantiles
 from sql.store import Store
 
-MAX_FRAMES = 9000
+MAX_FRAMES = 6000
 """Frames that may be unpacked for one picture; beyond that the five-minute roll-ups are read."""
 SCRAPE = 15.0
 LEAD = 900.0
 """Percentiles look back a quarter of an hour: the first points of a picture need it."""
 NORMAL_SECONDS = 6 * 3600.0
 UNIT_STEP = 300.0
+
+
+def can_show(components: tuple[str, ...], measures: Sequence[Measure]) -> bool:
+    """Whether a target may export one of the measures; its frames need not be unpacked otherwise."""
+    if not components:
+        return True
+    can = exportable(load_dictionary(), components)
+    return not can or any(s in can for m in measures for s in m.top)
 
 
 def load_curves(
@@ -44,6 +54,7 @@ def load_curves(
         and r.last_seen >= start
         and view.has(pool=r.target.pool)
         and (pools is None or r.target.pool in pools)
+        and can_show(r.target.components, measures)
     ]
     if not rows:
         return {m.id: [] for m in measures}
@@ -144,28 +155,40 @@ def _parts(
     return out
 
 
+def load_heats(
+    store: Store,
+    view: View,
+    measures: Sequence[Measure],
+    *,
+    pools: Sequence[str] | None = None,
+    before_seconds: float = NORMAL_SECONDS,
+) -> dict[str, HeatMap]:
+    """Heat maps of the view's range against the hours before it; frames are unpacked once for all measures."""
+    begin, stop = view.start, view.as_of
+    found = load_curves(
+        store, view, measures, begin, stop, step_for_heat(stop - begin), pools=pools, class_=view.class_
+    )
+    before_end = float(np.floor(begin / UNIT_STEP) * UNIT_STEP)
+    out: dict[str, HeatMap] = {}
+    for m in measures:
+        during = found[m.id]
+        known = sorted({c.pool for c in during})
+        before: list[Curve] = []
+        if known:
+            before = rollup_curves(
+                store, m, before_end - before_seconds, before_end, UNIT_STEP, known, view.class_
+            )
+        out[m.id] = heat_map(m, during, before)
+    return out
+
+
 def load_heat(
     store: Store,
     view: View,
     measure: Measure,
     *,
-    start: float | None = None,
-    end: float | None = None,
     pools: Sequence[str] | None = None,
     before_seconds: float = NORMAL_SECONDS,
 ) -> HeatMap:
-    """The heat map of the view's range (or of [start, end)), against the six hours before it."""
-    begin = view.start if start is None else start
-    stop = view.as_of if end is None else end
-    step = step_for_heat(stop - begin)
-    during = load_curves(store, view, [measure], begin, stop, step, pools=pools, class_=view.class_)[
-        measure.id
-    ]
-    known = sorted({c.pool for c in during})
-    before_end = float(np.floor(begin / UNIT_STEP) * UNIT_STEP)
-    before = (
-        rollup_curves(store, measure, before_end - before_seconds, before_end, UNIT_STEP, known, view.class_)
-        if known
-        else []
-    )
-    return heat_map(measure, during, before)
+    """The heat map of one measure."""
+    return load_heats(store, view, [measure], pools=pools, before_seconds=before_seconds)[measure.id]

@@ -113,6 +113,13 @@ def rows(store: Store, view: View, config: Config) -> tuple[SloRow, ...]:
     )
 
 
+def slo_rows(store: Store, config: Config, start: float, end: float) -> tuple[SloRow, ...]:
+    """All configured objectives over [start, end) instead of their own windows; whole minutes."""
+    spanned = [s.model_copy(update={"window": end - start}) for s in config.slos]
+    view = View(start, end, live=False)
+    return rows(store, view, config.model_copy(update={"slos": spanned}))
+
+
 def row(
     store: Store,
     slo: SloConfig,

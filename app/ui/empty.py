@@ -7,9 +7,13 @@ import streamlit as st
 from app.ui.html import Markup, div, esc, show, tag
 
 PROMETHEUS = """sources:
-  - prometheus: {url: "http://prometheus:9090", selector: '{job=~"vllm|sglang|dcgm"}'}"""
+  - prometheus:
+      url: http://prometheus:9090
+      selector: '{job=~"vllm|sglang|dcgm"}'"""
 TARGETS = """sources:
-  - scrape: {targets: ["engine-0:8000", "engine-1:8000"], labels: {pool: chat}}"""
+  - scrape:
+      targets: [engine-0:8000, engine-1:8000]
+      labels: {pool: chat}"""
 
 
 def first_steps(database: str, config_path: str | None) -> None:

@@ -13,13 +13,12 @@ from app.services.harm import quantile_word
 from app.services.heat import HeatMap
 from app.services.incident_view import IncidentView, as_seen, kind_title, scope_text
 from app.services.latency import Series, Windowed
-from app.services.measures import Measure
 from app.services.view import View
-from app.services.wording import NOT_EXPORTED, between, clock, promise, quantity, seconds, span, window
-from app.ui import charts, links
+from app.services.wording import NOT_EXPORTED, between, clock, promise, seconds, span, window
+from app.ui import charts, links, pictures
 from app.ui.html import Markup, Tone, chip, chips, div, rows, show
 from app.ui.html import span as inline
-from app.ui.style import AMBER, CLASS_COLOURS, GREY, RED
+from app.ui.style import CLASS_COLOURS, GREY
 from core.incidents import Incident
 
 STATUS: dict[str, tuple[str, Tone]] = {
@@ -111,16 +110,7 @@ def class_card(card: ClassCard, view: View, colour: str) -> None:
             div(*parts(f"{interval_text(card.ttft)} · {objective}{budget}"), class_="gf-foot"),
         )
         if card.series is not None and np.isfinite(card.series.value).any():
-            latency_chart(
-                card.series,
-                card.threshold,
-                view.start,
-                view.as_of,
-                colour=colour,
-                key=f"card-{card.class_}",
-                height=132,
-                with_band=False,
-            )
+            show(pictures.latency_line(card.series, card.threshold, view.start, view.as_of, colour))
         else:
             show(div(f"TTFT p99: {word(card.ttft)}", class_="gf-small gf-soft"))
 
@@ -184,73 +174,9 @@ def incident_line(v: IncidentView, view: View, *, prominent: bool) -> None:
             links.open_incident(i.id, view)
 
 
-def heat_chart(heat: HeatMap, *, key: str, height: int | None = None) -> None:
-    """Replicas against their own normal: pale is normal, dark is wrong."""
-    m = heat.measure
-    names = [r.replica for r in heat.rows]
-    if len(set(names)) < len(names):
-        names = [f"{r.pool} / {r.replica}" for r in heat.rows]
-    times = [clock(float(x)) for x in heat.t]
-    texts = [
-        [
-            f"{at}<br>{_cell(v, m)}, normal {quantity(r.normal, m.unit)}"
-            for at, v in zip(times, r.value, strict=True)
-        ]
-        for r in heat.rows
-    ]
-    data = [
-        {
-            "type": "heatmap",
-            "x": charts.dates(heat.t),
-            "y": list(range(len(names))),
-            "z": [charts.numbers(r.score) for r in heat.rows],
-            "zmin": 0,
-            "zmax": 1,
-            "colorscale": [
-                [0.0, "rgba(120,145,190,0.13)"],
-                [0.15, "rgba(170,140,150,0.22)"],
-                [0.5, "rgba(222,120,84,0.75)"],
-                [1.0, "#8f1d14"],
-            ],
-            "text": texts,
-            "hovertemplate": "%{text}<extra></extra>",
-            "ygap": 2,
-            "xgap": 0,
-            "colorbar": {
-                "thickness": 8,
-                "outlinewidth": 0,
-                "tickvals": [0, 1],
-                "ticktext": ["normal", full_scale_text(heat)],
-                "len": 0.9,
-                "tickfont": {"size": 10},
-            },
-        }
-    ]
-    rows_height = height or max(120, 46 + 19 * len(names))
-    step = float(heat.t[1] - heat.t[0]) if len(heat.t) > 1 else 60.0
-    charts.show(
-        data,
-        {
-            "xaxis": charts.time_axis(float(heat.t[0]) - step, float(heat.t[-1])),
-            "yaxis": {
-                "tickvals": list(range(len(names))),
-                "ticktext": [plain(n) for n in names],
-                "autorange": "reversed",
-                "showgrid": False,
-                "fixedrange": True,
-                "zeroline": False,
-            },
-            "hovermode": "closest",
-            "margin": {"l": 8, "r": 8, "t": 6, "b": 24},
-        },
-        key=key,
-        height=rows_height,
-    )
-
-
-def _cell(value: float, measure: Measure) -> str:
-    """One value of the heat map in words."""
-    return quantity(float(value), measure.unit) if np.isfinite(value) else "no value"
+def heat_chart(heat: HeatMap) -> None:
+    """Replicas against their own normal."""
+    show(pictures.heat_picture(heat, full_scale_text(heat)))
 
 
 def severity_chip(i: Incident, *, missed: bool) -> Markup:
@@ -313,51 +239,22 @@ def tag_table(body: Sequence[Sequence[object]]) -> Markup:
     return table(["", "what", "where", "since", "state"], body)
 
 
-def timeline(incidents: Sequence[Incident], view: View, *, key: str) -> None:
+def timeline(incidents: Sequence[Incident], view: View) -> None:
     """Bars of incidents over the range: amber while announced, red (page) or grey (others) from detection on."""
-    seen = [s for i in incidents if (s := as_seen(i, view.as_of)) is not None][:8]
-    if not seen:
-        return
-    data: list[dict[str, Any]] = []
-    for row, i in enumerate(seen):
+    bars: list[pictures.Bar] = []
+    for i in [s for i in incidents if (s := as_seen(i, view.as_of)) is not None][:8]:
         end = i.ended_at or view.as_of
         spans = []
         if i.announced_at is not None:
-            spans.append((i.announced_at, min(i.detected_at or end, end), AMBER, "announced"))
+            spans.append((i.announced_at, min(i.detected_at or end, end), "announced"))
         if i.detected_at is not None:
-            spans.append((i.detected_at, end, RED if i.severity == "page" else GREY, "open"))
-        for a, b, colour, what in spans:
+            spans.append((i.detected_at, end, "page" if i.severity == "page" else "other"))
+        for a, b, kind in spans:
             a, b = max(a, view.start), max(b, view.start)
-            if b <= a:
-                continue
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "x": charts.dates(np.array([a, b])),
-                    "y": [row, row],
-                    "line": {"color": colour, "width": 9},
-                    "hovertemplate": f"{plain(kind_title(i.kind))}: {what} {clock(a)}–{clock(b)}<extra></extra>",
-                }
-            )
-    charts.show(
-        data,
-        {
-            "xaxis": charts.time_axis(view.start, view.as_of),
-            "yaxis": {
-                "tickvals": list(range(len(seen))),
-                "ticktext": [plain(kind_title(i.kind)) for i in seen],
-                "range": [len(seen) - 0.4, -0.6],
-                "showgrid": False,
-                "fixedrange": True,
-                "zeroline": False,
-            },
-            "hovermode": "closest",
-            "margin": {"l": 8, "r": 8, "t": 4, "b": 24},
-        },
-        key=key,
-        height=52 + 22 * len(seen),
-    )
+            if b > a:
+                bars.append(pictures.Bar(kind_title(i.kind), a, b, kind))
+    if bars:
+        show(pictures.timeline_picture(bars, view.start, view.as_of))
 
 
 def class_colour(class_: str, order: Sequence[str]) -> str:

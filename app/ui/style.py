@@ -63,7 +63,42 @@ table.gf-table{border-collapse:collapse;width:100%;font-size:13px}
 .gf-empty code{font-size:13px;padding:1px 5px;border-radius:4px;background:light-dark(#eef1f6,#222d44)}
 [data-testid="stSidebar"]{width:210px!important;min-width:210px!important}
 [data-testid="stSidebar"] [data-testid="stSidebarHeader"]{height:3rem}
-.gf-brand{font-size:17px;font-weight:600;letter-spacing:.01em}
+.gf-plot{display:grid;grid-template-columns:44px 1fr;gap:0 6px;margin-top:8px}
+.gf-plot .gf-x{grid-column:2}
+.gf-pane{position:relative;height:96px}
+.gf-img{display:block;width:100%;height:100%}
+.gf-lane{position:relative;height:16px}
+.gf-pane .gf-lane{position:absolute;inset:0;height:auto}
+.gf-lane>div{position:absolute;top:0;bottom:0}
+.gf-hover:hover{background:rgba(128,140,165,.18)}
+.gf-cell:hover{outline:1px solid light-dark(#33415c,#c6d0e4);z-index:1}
+.gf-x{position:relative;height:18px;font-size:11px;color:light-dark(#7c889e,#93a0b8)}
+.gf-x span{position:absolute;transform:translateX(-50%);top:2px;white-space:nowrap}
+.gf-y{position:relative;font-size:11px;color:light-dark(#7c889e,#93a0b8)}
+.gf-y span{position:absolute;right:0;transform:translateY(-50%);white-space:nowrap}
+.gf-heat{display:grid;gap:3px}
+.gf-heat-row{display:grid;grid-template-columns:var(--names,132px) 1fr;gap:8px;align-items:center}
+.gf-row-name{font-size:11.5px;line-height:16px;text-align:right;white-space:nowrap;overflow:hidden;text-overflow:ellipsis;
+ color:light-dark(#66728a,#9aa7be)}
+.gf-scale{display:flex;align-items:center;gap:1px;justify-content:flex-end;font-size:11px;color:light-dark(#7c889e,#93a0b8)}
+.gf-shade{width:11px;height:9px;display:inline-block}
+.gf-shade:first-of-type{margin-left:6px}
+.gf-shade:last-of-type{margin-right:6px}
+.gf-bar-announced{background:#d08700}
+.gf-bar-page{background:#d23c2e}
+.gf-bar-other{background:#8b96aa}
+.gf-b0{background:rgba(120,145,190,0.13)}
+.gf-b1{background:rgba(150,142,166,0.20)}
+.gf-b2{background:rgba(175,138,144,0.29)}
+.gf-b3{background:rgba(188,133,127,0.43)}
+.gf-b4{background:rgba(202,128,110,0.57)}
+.gf-b5{background:rgba(215,123,93,0.71)}
+.gf-b6{background:rgba(215,112,78,0.80)}
+.gf-b7{background:rgba(200,95,67,0.84)}
+.gf-b8{background:rgba(186,79,55,0.88)}
+.gf-b9{background:rgba(172,62,43,0.92)}
+.gf-b10{background:rgba(157,46,32,0.96)}
+.gf-b11{background:rgba(143,29,20,1.00)}
 """
 
 

@@ -75,6 +75,9 @@ def backtest(
     if save:
         for incident in out:
             store.save_incident(incident)
+        # The log is append-only and a back-test may be repeated: what it said before is not said again.
+        said = {(i.id, e.ts, e.action) for i in out for e in store.incident_log(i.id)}
         for line in lines:
-            store.log_incident(line.incident, line.ts, line.action, line.text, "backtest")
+            if (line.incident, line.ts, line.action) not in said:
+                store.log_incident(line.incident, line.ts, line.action, line.text, "backtest")
     return out

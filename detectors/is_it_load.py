@@ -209,6 +209,7 @@ def is_it_load(window: Window, pool: str, rows: I) -> LoadVerdict:
         low, high = low * ratio / crude, high * ratio / crude
     episodes = load_episodes(window, pool, since)
     p = _permutation(window, series, rows, unit, bad, classes, ratio) if low > RATIO else None
+
     def say(verdict: bool | None, why: str) -> LoadVerdict:
         return LoadVerdict(verdict, why, ratio, low, high, p, episodes, bottom, top, (q1, q3))
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from fleet.model import Steps, TokenGaps
 
 if TYPE_CHECKING:
-    from fleet.engine import Engine
+    from fleet.engine_base import EngineBase
     from fleet.steps import Plan
 
 
-def emit(engine: Engine, plan: Plan, steps: int) -> None:
+def emit(engine: EngineBase, plan: Plan, steps: int) -> None:
     """Record the plan's steps up to number ``steps`` that are not recorded yet."""
     new = steps - plan.emitted
     if new <= 0:
@@ -40,7 +40,7 @@ def emit(engine: Engine, plan: Plan, steps: int) -> None:
             observations.gaps.append(TokenGaps(at, name, seconds, rest, tokens * rest))
 
 
-def sync(engine: Engine, now: float) -> None:
+def sync(engine: EngineBase, now: float) -> None:
     """Bring counters and gauges of ``engine.state`` to ``now``."""
     plan, state, cache = engine.plan, engine.state, engine.cache
     counters, gauges = state.counters, state.gauges

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from fleet.engine import Engine
+from fleet.engine_base import EngineBase
 from fleet.sequence import Sequence
 
 NATURAL = ("loop", "loop", "foreign", "truncated", "mojibake", "bad_tool_call", "empty", "flood")
@@ -23,7 +23,7 @@ BAD = frozenset(
 class Rule:
     """``share(engine, seq, now)`` is the probability; ``kinds`` are drawn evenly. ``hits`` counts."""
 
-    share: Callable[[Engine, Sequence, float], float]
+    share: Callable[[EngineBase, Sequence, float], float]
     kinds: tuple[str, ...]
     poison: float = 0.0  # probability that the session's later turns are bad too
     hits: int = 0
@@ -59,7 +59,7 @@ class Corruption:
         self.rules: list[Rule] = []
         self._rng = Random(f"{seed}:corruption")
 
-    def admitted(self, engine: Engine, seq: Sequence, now: float) -> None:
+    def admitted(self, engine: EngineBase, seq: Sequence, now: float) -> None:
         """Decide over this request's text."""
         if engine.spec.role == "prefill" or seq.request.corrupt:
             return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from fleet.engine import Engine
+from fleet.engine_base import EngineBase
 from fleet.model import Attempt, Finish, FinishReason
 from fleet.sequence import Request, Sequence
 
@@ -121,7 +121,7 @@ class GatewayFlow:
 
     # ------------------------------------------------------------------------------------------------ the way back
 
-    def first_token(self, engine: Engine, seq: Sequence, now: float) -> None:
+    def first_token(self, engine: EngineBase, seq: Sequence, now: float) -> None:
         """The client sees something."""
         request = seq.request
         if request.first_at is None and not request.done:
@@ -131,7 +131,7 @@ class GatewayFlow:
                 now, request.pool, request.workload, _name(engine), now - request.arrival > objective
             )
 
-    def left(self, engine: Engine, seq: Sequence, reason: FinishReason, now: float) -> None:
+    def left(self, engine: EngineBase, seq: Sequence, reason: FinishReason, now: float) -> None:
         """A sequence ended in an engine."""
         request = seq.request
         if reason in ("stop", "length", "error"):
@@ -201,11 +201,11 @@ class GatewayFlow:
             source.failed(request, status, now)
 
 
-def _name(engine: Engine) -> str:
+def _name(engine: EngineBase) -> str:
     return engine.owner.state.name if engine.owner is not None else UNKNOWN_REPLICA
 
 
-def finish_record(engine: Engine, seq: Sequence, reason: FinishReason, now: float) -> Finish:
+def finish_record(engine: EngineBase, seq: Sequence, reason: FinishReason, now: float) -> Finish:
     """What the engine knows of a request when it ends."""
     request = seq.request
     first = seq.first_at if seq.first_at is not None else now

@@ -9,6 +9,7 @@ from fleet.sequence import Sequence
 
 if TYPE_CHECKING:
     from fleet.engine import Engine
+    from fleet.engine_base import EngineBase
 
 
 class EngineHooks(Protocol):
@@ -20,17 +21,17 @@ class EngineHooks(Protocol):
     def chance(self, share: float) -> bool:
         """True with probability ``share``."""
 
-    def admitted(self, engine: Engine, seq: Sequence, now: float) -> None:
+    def admitted(self, engine: EngineBase, seq: Sequence, now: float) -> None:
         """First admission: the load and the cache source are known."""
 
-    def later(self, engine: Engine, seq: Sequence, at: float) -> None:
-        """Call ``engine.resume(seq)`` at that time."""
+    def later(self, seq: Sequence, at: float) -> None:
+        """Resume the sequence in its engine at that time."""
 
     def prefilled(self, engine: Engine, seq: Sequence, now: float) -> None:
         """Prefill role: the prompt's KV is ready to be transferred."""
 
-    def first_token(self, engine: Engine, seq: Sequence, now: float) -> None:
+    def first_token(self, engine: EngineBase, seq: Sequence, now: float) -> None:
         """The client sees the first token."""
 
-    def left(self, engine: Engine, seq: Sequence, reason: FinishReason, now: float) -> None:
+    def left(self, engine: EngineBase, seq: Sequence, reason: FinishReason, now: float) -> None:
         """The sequence is gone from the engine, whatever the reason."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fleet.corruption import Rule
-from fleet.engine import Engine
+from fleet.engine_base import EngineBase
 from fleet.sequence import Sequence
 
 if TYPE_CHECKING:
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from fleet.simulation import Simulation
 
 Undo = Callable[[float], None] | None
-Share = Callable[[Engine, Sequence, float], float]
+Share = Callable[[EngineBase, Sequence, float], float]
 
 
-def pressure(engine: Engine, seq: Sequence) -> float:
+def pressure(engine: EngineBase, seq: Sequence) -> float:
     """How loaded an engine was at a request's admission, 0..1: memory, or requests against ``busy`` of them."""
     return max(seq.kv_usage, min(1.0, (seq.running + seq.waiting) / max(1.0, engine.busy_at)))
 
@@ -48,7 +48,7 @@ def corrupt(sim: Simulation, active: Active, now: float) -> Undo:
             for engine in replica.engines:
                 engine.busy_at = float(busy)
 
-    def shares(engine: Engine, seq: Sequence, t: float) -> float:
+    def shares(engine: EngineBase, seq: Sequence, t: float) -> float:
         owner = engine.owner
         if owner is None or (pool and owner.spec.name != pool):
             return 0.0

@@ -26,10 +26,10 @@ H100_8 = Speeds(
 )
 H100_1 = replace(H100_8, step=0.009, prefill=5.5e-5, context=2.0e-8)
 RTX4090_8B = Speeds(
-    step=0.0205,
+    step=0.0185,
     sequence=0.00010,
     context=1.3e-7,
-    prefill=8.4e-5,
+    prefill=1.0e-4,
     attention=1.0e-9,
     draft=0.0,
     kv_bytes_per_token=131_072.0,
@@ -44,10 +44,10 @@ L20_8B = Speeds(
     kv_bytes_per_token=131_072.0,
 )
 RTXPRO6000_30B = Speeds(
-    step=0.0085,
+    step=0.0095,
     sequence=0.000115,
     context=2.6e-8,
-    prefill=4.2e-5,
+    prefill=8.5e-5,
     attention=4.0e-10,
     draft=0.0,
     kv_bytes_per_token=98_304.0,
@@ -240,8 +240,8 @@ def claude_code(pool: str, users: int, **changes: Any) -> TrafficSpec:
         tenants={"all": 1.0},
         first=LogNormal(62_000, 0.95, 14_000, 240_000),
         output=LogNormal(242, 0.86, 8, 18_000),
-        think=LogNormal(10.0, 1.0, 1.0, 300.0),
-        pause_share=0.11,
+        think=LogNormal(13.0, 1.55, 1.0, 300.0),
+        pause_share=0.03,
         pause=LogNormal(170.0, 0.8, 60.0, 300.0),
         off=LogNormal(60.0, 0.8, 5.0, 300.0),
         turns=60.0,

@@ -10,6 +10,7 @@ from typing import Any
 from fleet.books import sync
 from fleet.corruption import Corruption
 from fleet.engine import Engine
+from fleet.engine_base import EngineBase
 from fleet.faults import Faults
 from fleet.gateway import GatewayFlow
 from fleet.impact import Impact
@@ -223,15 +224,16 @@ class Simulation:
         """True with probability ``share``."""
         return self._rng.random() < share
 
-    def admitted(self, engine: Engine, seq: Sequence, now: float) -> None:
+    def admitted(self, engine: EngineBase, seq: Sequence, now: float) -> None:
         """The moment at which a text's fate is decided."""
         self.corruption.admitted(engine, seq, now)
 
-    def later(self, engine: Engine, seq: Sequence, at: float) -> None:
+    def later(self, seq: Sequence, at: float) -> None:
         """Resume a sequence that loads something."""
 
         def ready(now: float) -> None:
-            if engine.resume(seq, now):
+            engine = seq.request.where
+            if engine is not None and engine.resume(seq, now):
                 self.kick(engine, now)
 
         self.at(at, ready)
@@ -240,14 +242,14 @@ class Simulation:
         """Hand a prompt over to a decode engine."""
         self.transfers.begin(engine, seq, now)
 
-    def first_token(self, engine: Engine, seq: Sequence, now: float) -> None:
+    def first_token(self, engine: EngineBase, seq: Sequence, now: float) -> None:
         """Tell the client."""
         self.gateway_flow.first_token(engine, seq, now)
 
-    def left(self, engine: Engine, seq: Sequence, reason: FinishReason, now: float) -> None:
+    def left(self, engine: EngineBase, seq: Sequence, reason: FinishReason, now: float) -> None:
         """A place is free."""
         self.gateway_flow.left(engine, seq, reason, now)
-        if engine.spec.role == "decode":
+        if engine.spec.role == "decode" and isinstance(engine, Engine):
             self.at(now, lambda t: self.transfers.pump(engine, t))
 
     # --------------------------------------------------------------------------------------------- the interface

@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from collectors.dictionary import FOLDER, Source, canonical_name, load_dictionary, read_dictionary
+from collectors.dictionary import FOLDER, Dictionary, Source, canonical_name, load_dictionary, read_dictionary
+from collectors.dictionary_schema import Detect, SignalSources
+from collectors.mapping import plan
+from core.classes import ClassRules
 from core.errors import ConfigError
+from core.frames import Target
 from core.signals import SIGNALS
 
 GOOD = """
@@ -130,6 +134,86 @@ def test_labels_decide_where_names_alone_do_not() -> None:
         detect("gen_ai_server_request_duration_seconds_count", gen_ai_original_model="m")
         == "envoy_ai_gateway"
     )
+
+
+def test_a_router_is_told_from_an_engine_by_the_labels_of_shared_names() -> None:
+    dictionary = load_dictionary()
+    router = [
+        ("vllm:num_requests_running", {"server": "http://a:8000"}),
+        ("vllm:num_requests_waiting", {"server": "http://a:8000"}),
+    ]
+    assert dictionary.detect(router) == ("production_stack_router",)
+    engine = [
+        ("vllm:num_requests_running", {"server": "rack-7", "model_name": "m"}),
+        ("vllm:lora_requests_info", {"server": "rack-7"}),
+    ]
+    assert dictionary.detect(engine) == ("vllm",)
+    assert dictionary.detect([("num_requests_running", {"gateway_pod": "g", "model": "m"})]) == (
+        "aibrix_gateway",
+    )
+    assert dictionary.detect([("gen_ai_client_token_usage_sum", {"gen_ai_original_model": "m"})]) == (
+        "envoy_ai_gateway",
+    )
+    assert dictionary.detect([("gen_ai_client_token_usage_sum", {"gen_ai_request_model": "m"})]) == (
+        "otel_genai",
+    )
+
+
+def _example(wanted: str | list[str]) -> str:
+    """A label value that passes a filter of a dictionary."""
+    if isinstance(wanted, list):
+        return wanted[0]
+    if not wanted.startswith(("~", "!")):
+        return wanted
+    tries = (
+        "",
+        "404",
+        "4xx",
+        "decode",
+        "prefill_cache",
+        "device_hit",
+        "/v1/completions",
+        "evicted",
+        "sclk",
+        "other",
+    )
+    source = Source(family="f", type="gauge", where={"a": wanted})
+    return next(t for t in tries if source.accepts({"a": t}))
+
+
+@pytest.mark.parametrize("component", sorted(load_dictionary().components))
+def test_every_source_of_a_component_can_give_its_signal(component: str) -> None:
+    dictionary = load_dictionary()
+    for entry in dictionary.entries(component):
+        source = entry.source
+        labels = {k: v for k, w in source.where.items() if (v := _example(w))}
+        labels |= {names[0]: "7" for names in source.from_labels[-1:]} | {
+            n: "7" for names in source.from_labels for n in names
+        }
+        series = [(source.family, labels)]
+        if source.type in ("histogram", "summary"):
+            parts = [(f"{source.family}_{x}", labels) for x in ("sum", "count")]
+            buckets = [(f"{source.family}_bucket", {**labels, "le": le}) for le in ("1", "+Inf")]
+            series = parts + (buckets if source.type == "histogram" else [])
+        series += [(n, labels) for n in (source.count, source.times, source.over) if n]
+        only = Dictionary(
+            {
+                component: dictionary.components[component].model_copy(
+                    update={
+                        "inherits": "",
+                        "derived": {},
+                        "signals": {entry.signal: SignalSources(sources=[source])},
+                        "detect": Detect(order=1, prefix=[""]),
+                    }
+                )
+            },
+            "test",
+        )
+        found = plan(series, only, ClassRules(), Target("h"))
+        assert set(found.signals) == {entry.signal}, source.family
+        if source.trust == "full" and source.family != "process_start_time_seconds":
+            assert found.layout.columns, source.family
+            assert {SIGNALS[c.signal].base for c in found.layout.columns} == {entry.signal}
 
 
 def test_a_counter_is_known_with_and_without_total_and_parts_by_their_suffix() -> None:

@@ -48,10 +48,11 @@ class Source(_Strict):
     observations of a cumulative sum. ``dims``: raw label kept, under which column label. ``set``: fixed column labels.
     ``values``: canonical words for raw label values, by column label. ``from_labels``: the value is the product of these
     labels, not the sample. ``times``, ``over``: multiply with, or divide by, this family of the same labels. ``buckets``:
-    false keeps only total and count of a histogram. ``plus``: families added to this one. ``pick: newest``: only the series with the largest value, worth the number of names in its ``names`` label. ``pair``:
-    hits and queries with the same pair name belong together. ``minus_one``: -1 means no data. ``else_zero``: the family
-    is there but no series passes ``where``: the count is 0. ``fallback``: a weaker form that normally stands beside a
-    better one. ``trust: never``: shown by the doctor, never stored. ``flag``: what turns it on in the engine.
+    false keeps only total and count of a histogram. ``plus``: families added to this one. ``pick: newest``: only the
+    series with the largest value, worth the number of names in its ``names`` label. ``pair``: hits and queries with the
+    same pair name belong together. ``minus_one``: -1 means no data. ``else_zero``: the family is there but no series
+    passes ``where``: the count is 0. ``fallback``: a weaker form that normally stands beside a better one. ``trust:
+    never``: shown by the doctor, never stored. ``flag``: what turns it on in the engine.
     """
 
     family: str

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from collectors.dictionary import Component, Dictionary, canonical_name, load_dictionary
+from collectors.dictionary import Component, Dictionary, Entry, canonical_name, load_dictionary
 from collectors.exposition import Exposition, Limits, parse
 from collectors.mapping import plan
 from collectors.plan import Chosen, Plan, Silent, unit_of
@@ -206,11 +206,14 @@ def _missing(found: Plan, signals: Mapping[str, Any], dictionary: Dictionary) ->
     out: dict[str, dict[str, str]] = {}
     for name in found.components:
         component = dictionary.components[name]
+        ways_to: dict[str, list[Entry]] = {}
         for e in dictionary.entries(name):
-            if e.signal in signals or e.signal in dictionary.derived(name):
-                continue
-            row = out.setdefault(e.signal, {"id": e.signal, "component": name, "flag": ""})
-            row["flag"] = row["flag"] or e.source.flag
+            if e.signal not in signals and e.signal not in dictionary.derived(name):
+                ways_to.setdefault(e.signal, []).append(e)
+        for id, entries in ways_to.items():
+            plain = entries[0].combine == "first" and any(not e.source.flag for e in entries)
+            flag = "" if plain else next((e.source.flag for e in entries if e.source.flag), "")
+            out.setdefault(id, {"id": id, "component": name, "flag": flag})
         for id, ways in dictionary.derived(name).items():
             if id not in signals:
                 flag = next((w.flag for w in ways if w.flag), "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -14,6 +14,7 @@ from core.signals import SIGNALS, Signal
 _ENGINE_PREFIX = re.compile(r"^(?:kserve_|ray_)?(vllm|sglang|lmdeploy|lmcache|llamacpp|trtllm|pytrtllm)[:_]")
 
 
+@lru_cache(maxsize=16384)
 def canonical_name(name: str) -> str:
     """The one spelling of a family that exists with ``:`` and ``_``, with Ray's or KServe's prefix, or with dots (rule R1)."""
     folded = _ENGINE_PREFIX.sub(r"\1:", name, count=1)

@@ -220,20 +220,19 @@ class Writer:
         )
 
     def _commit(self, batch: Sequence[Reading]) -> bool:
-        """True when the batch is dealt with; False when the database is away."""
-        assert self._store is not None
+        """True when the batch is dealt with; False when the database is away, or takes nothing at all."""
         begin = time.monotonic()
         try:
-            self._store.append(batch)
+            refused = self._append(batch)
         except Exception as error:
-            if _is_away(error):
-                self._away(error)
-                return False
-            if len(batch) == 1:
-                self._refuse(batch[0], error)
-                return True
-            half = len(batch) // 2
-            return self._commit(batch[:half]) and self._commit(batch[half:])
+            self._away(error)
+            return False
+        if len(refused) == len(batch) > 1:
+            # Not these readings are at fault: keep them until somebody has repaired what is.
+            self._away(refused[0][1])
+            return False
+        for reading, why in refused:
+            self._refuse(reading, why)
         if self._retry_wait != 0.5:
             self._retry_wait = 0.5
             log.info("the database is back")
@@ -241,6 +240,20 @@ class Writer:
         self.metrics.written.inc(len(batch))
         self.metrics.lag.set(max(0.0, time.time() - min(r.t for r in batch)))
         return True
+
+    def _append(self, batch: Sequence[Reading]) -> list[tuple[Reading, Exception]]:
+        """Store a batch; what is refused for itself is found by halving. Raises what says that the database is away."""
+        assert self._store is not None
+        try:
+            self._store.append(batch)
+        except Exception as error:
+            if _is_away(error):
+                raise
+            if len(batch) == 1:
+                return [(batch[0], error)]
+            half = len(batch) // 2
+            return self._append(batch[:half]) + self._append(batch[half:])
+        return []
 
     def _refuse(self, reading: Reading, error: Exception) -> None:
         log.error("the database refused a reading of %s: %r", reading.target.address, error)

@@ -170,6 +170,20 @@ def test_a_reading_that_the_database_refuses_costs_only_itself(spool: Spool) -> 
     assert not spool
 
 
+def test_a_database_that_refuses_everything_is_taken_for_broken_and_nothing_is_given_up(spool: Spool) -> None:
+    database = Database()
+    database.refused = {float(t) for t in range(10)}
+    writer = writer_of(database, spool)
+    for t in range(10):
+        writer.put(reading(t))
+    writer.step()
+    assert spool
+    database.refused = set()
+    skip_backoff(writer)
+    writer.step()
+    assert database.got == list(range(10))
+
+
 def test_a_full_spool_says_how_much_it_gave_up(tmp_path: Path) -> None:
     database = Database()
     database.away = True

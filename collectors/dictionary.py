@@ -191,5 +191,7 @@ def _read_component(path: Path, raw: bytes) -> Component:
         first = error.errors()[0]
         place = ".".join(str(p) for p in first["loc"])
         raise ConfigError(
-            f"{path.name}: {place}" if place else path.name, first["msg"], "see collectors/dictionary_schema.py"
+            f"{path.name}: {place}" if place else path.name,
+            first["msg"],
+            "see collectors/dictionary_schema.py",
         ) from None

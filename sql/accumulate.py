@@ -6,7 +6,7 @@ minutes. What comes out are :class:`Block` s: rows of (series, resolution, ts) w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,6 +34,8 @@ class Block:
 
 @dataclass(slots=True)
 class _Group:
+    """``replicas`` has one name a frame."""
+
     layout: Layout
     parts: list[Increments] = field(default_factory=list)
     replicas: list[str] = field(default_factory=list)
@@ -47,17 +49,26 @@ class Deltas:
 
     def add(self, target: Target, frames: Increments) -> None:
         """Add frames that are inserted in this transaction."""
-        if not len(frames.t1_ms) or not items(frames.layout):
-            return
         key = (target.cluster, target.pool, target.model, frames.layout.id)
         group = self._groups.setdefault(key, _Group(frames.layout))
         group.parts.append(frames)
-        group.replicas.append(target.replica)
+        group.replicas.extend([target.replica] * len(frames.t1_ms))
+
+    def add_each(self, targets: Sequence[Target], frames: Increments) -> None:
+        """As :meth:`add`, each frame of a target of its own."""
+        places: dict[tuple[str, str, str], list[int]] = {}
+        for i, t in enumerate(targets):
+            places.setdefault((t.cluster, t.pool, t.model), []).append(i)
+        for (cluster, pool, model), at in places.items():
+            group = self._groups.setdefault((cluster, pool, model, frames.layout.id), _Group(frames.layout))
+            group.parts.append(frames if len(at) == len(targets) else frames.only(np.array(at)))
+            group.replicas.extend(targets[i].replica for i in at)
 
     def blocks(self, cache: SeriesCache) -> Iterable[Block]:
         """All rows, several of which may have the same key. New series are left pending in ``cache``."""
         for (cluster, pool, model, _), group in self._groups.items():
-            yield from _group_blocks(group, cluster, pool, model, cache)
+            if items(group.layout):
+                yield from _group_blocks(group, cluster, pool, model, cache)
 
 
 def _group_blocks(group: _Group, cluster: str, pool: str, model: str, cache: SeriesCache) -> Iterable[Block]:
@@ -69,7 +80,7 @@ def _group_blocks(group: _Group, cluster: str, pool: str, model: str, cache: Ser
     sums = np.concatenate([p.sums for p in parts])
     names = sorted(set(group.replicas))
     where = {name: i for i, name in enumerate(names)}
-    unit = np.repeat([where[r] for r in group.replicas], [len(p.t1_ms) for p in parts])
+    unit = np.array([where[r] for r in group.replicas], np.int64)
 
     pool_rows = _Rows.reduce(seconds // MINUTE * MINUTE, np.zeros_like(unit), gauges, counts, sums)
     hour_rows = pool_rows.coarser(HOUR)

@@ -22,7 +22,7 @@ from core.frames import IntArray, Reading, Target
 from core.packing import pack
 from core.records import Event
 from sql import events as event_rows
-from sql import rollups, states
+from sql import rollups, states, steady
 from sql import targets as target_rows
 from sql.accumulate import Deltas
 from sql.engine import bulk, upsert
@@ -49,7 +49,7 @@ class AppendResult:
 class Batch:
     """What one transaction gathers before it writes."""
 
-    frames: list[tuple[int, Increments]] = field(default_factory=list)
+    frames: list[tuple[list[int], Increments]] = field(default_factory=list)
     states: dict[tuple[int, str], State] = field(default_factory=dict)
     failures: list[dict[str, int]] = field(default_factory=list)
     restarts: list[Event] = field(default_factory=list)
@@ -63,6 +63,7 @@ class Commit:
 
     layouts: set[str]
     series: set[int]
+    targets: dict[int, target_rows.Seen]
 
 
 def append(
@@ -73,17 +74,25 @@ def append(
     events: bool,
     layouts: LayoutCache,
     series: SeriesCache,
+    targets: target_rows.TargetCache,
 ) -> tuple[AppendResult, Commit]:
     """Write ``readings`` in the caller's transaction, which must hold the write lock."""
     by_target: dict[int, list[Reading]] = {}
     for r in readings:
         by_target.setdefault(target_rows.target_id(r.target), []).append(r)
     seen = {i: _seen(rows) for i, rows in by_target.items()}
-    target_rows.save(connection, seen.values())
+    targets.save(connection, seen)
     kept = (states.HEAD,) if stream == LIVE else (states.HEAD, stream)
     known = states.load(connection, by_target, kept, layouts)
     batch = Batch()
+    usual, taken = steady.take(by_target, known)
+    for s in usual:
+        batch.frames.append((s.ids, s.frames))
+        batch.deltas.add_each(s.targets, s.frames)
+        batch.states.update(zip(((i, states.HEAD) for i in s.ids), s.states, strict=True))
     for target_id, rows in by_target.items():
+        if target_id in taken:
+            continue
         _target(connection, batch, target_id, seen[target_id].target, rows, stream, known)
     new_layouts = layouts.store(
         connection, [f.layout for _, f in batch.frames] + [s.layout for s in batch.states.values()]
@@ -96,7 +105,7 @@ def append(
     rollups.merge(connection, blocks)
     if events:
         event_rows.add(connection, batch.restarts)
-    return AppendResult(inserted, batch.skipped, batch.restarts), Commit(new_layouts, new_series)
+    return AppendResult(inserted, batch.skipped, batch.restarts), Commit(new_layouts, new_series, seen)
 
 
 def _seen(rows: Sequence[Reading]) -> target_rows.Seen:
@@ -216,7 +225,7 @@ def _walk(
             batch.skipped += int((~free).sum())
             done = done.only(free)
         if len(done.t1_ms):
-            batch.frames.append((target_id, done))
+            batch.frames.append(([target_id] * len(done.t1_ms), done))
             batch.deltas.add(target, done)
             batch.restarts.extend(_restarts(target, done))
     return state
@@ -256,22 +265,24 @@ def _restarts(target: Target, done: Increments) -> Iterable[Event]:
         )
 
 
-def _insert(connection: Connection, done: Iterable[tuple[int, Increments]]) -> int:
+def _insert(connection: Connection, done: Iterable[tuple[list[int], Increments]]) -> int:
     """Plain inserts: a conflict would mean that the rules above are broken, and must undo the whole batch."""
     rows = []
-    for target_id, f in done:
+    for ids, f in done:
         layout_id = f.layout.id
-        spans = (f.t1_ms - f.t0_ms).tolist()
-        for i, (t1, span, reset) in enumerate(zip(f.t1_ms.tolist(), spans, f.reset.tolist(), strict=True)):
-            data = pack(f.layout, f.gauges[i], f.counts[i], f.sums[i])
-            rows.append((target_id, t1, span, layout_id, int(reset), data))
+        columns = (
+            ids,
+            f.t1_ms.tolist(),
+            (f.t1_ms - f.t0_ms).tolist(),
+            f.reset.tolist(),
+            f.gauges,
+            f.counts,
+            f.sums,
+        )
+        for target_id, t1, span, reset, gauges, counts, sums in zip(*columns, strict=True):
+            rows.append((target_id, t1, span, layout_id, int(reset), pack(f.layout, gauges, counts, sums)))
     # in order of time: what is read together lies together
     rows.sort(key=itemgetter(1, 0))
-    bulk(
-        connection,
-        frames,
-        ("target_id", "t1_ms", "span_ms", "layout_id", "reset", "data"),
-        rows,
-        conflict=False,
-    )
+    keys = ("target_id", "t1_ms", "span_ms", "layout_id", "reset", "data")
+    bulk(connection, frames, keys, rows, conflict=False)
     return len(rows)

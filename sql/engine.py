@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import numpy as np
 import orjson
-from sqlalchemy import Connection, Engine, Table, bindparam, create_engine, event, text
+from sqlalchemy import Connection, Engine, Table, UpdateBase, bindparam, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import URL, make_url
@@ -208,7 +208,7 @@ def bulk(
     ``conflict`` False makes an existing row an error.
 
     The statement is compiled once and handed to the driver with plain Python values: SQLAlchemy's own executemany spends more
-    time on naming parameters than SQLite on writing them. This and :func:`_compiled` are all that knows of dialects.
+    time on naming parameters than SQLite on writing them. This and what it calls are all that knows of dialects.
     """
     if rows:
         connection.exec_driver_sql(
@@ -216,10 +216,16 @@ def bulk(
         )
 
 
+def many(connection: Connection, statement: UpdateBase, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Run a statement with named parameters, a constant of its module, once for each row."""
+    if rows:
+        sql, order = _rendered(connection.dialect.name, statement)
+        connection.exec_driver_sql(sql, [tuple(r[k] for k in order) for r in rows])
+
+
 @lru_cache(maxsize=256)
 def _compiled(dialect: str, table: Table, keys: tuple[str, ...], update: Update, conflict: bool) -> str:
-    lite = dialect == "sqlite"
-    statement: Any = (sqlite.insert if lite else postgresql.insert)(table)
+    statement: Any = (sqlite.insert if dialect == "sqlite" else postgresql.insert)(table)
     primary = list(table.primary_key.columns)
     if conflict and update is None:
         statement = statement.on_conflict_do_nothing(index_elements=primary)
@@ -228,13 +234,21 @@ def _compiled(dialect: str, table: Table, keys: tuple[str, ...], update: Update,
         chosen = update(table, excluded) if callable(update) else {k: excluded[k] for k in update or ()}
         values = {table.c[k]: v for k, v in chosen.items()}
         statement = statement.on_conflict_do_update(index_elements=primary, set_=values)
-    statement = statement.values({k: bindparam(k) for k in keys})
-    form: Any = sqlite.dialect(paramstyle="qmark") if lite else PGDialect_psycopg(paramstyle="format")  # type: ignore[no-untyped-call]
-    compiled = statement.compile(dialect=form)
-    order = compiled.positiontup
-    if tuple(order) != keys:
+    sql, order = _rendered(dialect, statement.values({k: bindparam(k) for k in keys}))
+    if order != keys:
         raise ValueError(f"the columns of {table.name} must be given in the order {order}, not {keys}")
-    return str(compiled)
+    return sql
+
+
+@lru_cache(maxsize=256)
+def _rendered(dialect: str, statement: UpdateBase) -> tuple[str, tuple[str, ...]]:
+    """The driver's own SQL of a statement, and the order of its parameters."""
+    if dialect == "sqlite":
+        form: Any = sqlite.dialect(paramstyle="qmark")
+    else:
+        form = PGDialect_psycopg(paramstyle="format")  # type: ignore[no-untyped-call]
+    compiled: Any = statement.compile(dialect=form)
+    return str(compiled), tuple(compiled.positiontup)
 
 
 def _parse(url: str) -> URL:

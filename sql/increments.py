@@ -78,8 +78,8 @@ class Increments:
     counts: IntArray
     sums: FloatArray
 
-    def only(self, keep: BoolArray) -> Increments:
-        """The frames where ``keep``."""
+    def only(self, keep: BoolArray | IntArray) -> Increments:
+        """The frames where ``keep`` (flags, or positions)."""
         return Increments(
             self.layout,
             self.t0_ms[keep],
@@ -134,6 +134,9 @@ def _begin(run: Run, i: int) -> State:
 def _stretch(state: State, run: Run, first: int, stop: int) -> tuple[Increments, State]:
     """Frames from ``first`` up to the next restart (included) or ``stop``."""
     base_counts, base_sums = _base(state, run)
+    if run.source not in state.sources:
+        # what this source sees for the first time has no base in this one reading only
+        stop = first + 1
     counts, sums, starts = run.counts[first:stop], run.sums[first:stop], run.starts[first:stop]
     before_counts, known_counts = _known_counts(base_counts, counts)
     before_sums, known_sums = _known_sums(base_sums, sums)
@@ -141,7 +144,7 @@ def _stretch(state: State, run: Run, first: int, stop: int) -> tuple[Increments,
         np.array([np.nan if state.start is None else state.start]), starts[:, None]
     )
     moved = np.abs(known_starts[:, 0] - before_starts[:, 0]) > START_TOLERANCE_S
-    restarted = moved | _fell(run.layout, before_counts, counts, before_sums, sums)
+    restarted = moved | fell(run.layout, before_counts, counts, before_sums, sums)
     t_ms = run.t_ms[first:stop]
     reset = np.zeros(len(t_ms), bool)
     if restarted.any():
@@ -183,16 +186,17 @@ def _stretch(state: State, run: Run, first: int, stop: int) -> tuple[Increments,
     return frames, after if reset[-1] else _merge(state, after)
 
 
-def _fell(
+def fell(
     layout: Layout, before_counts: IntArray, counts: IntArray, before_sums: FloatArray, sums: FloatArray
 ) -> BoolArray:
-    fell: BoolArray = np.any((counts >= 0) & (counts < before_counts), axis=1)
+    """Which rows (readings) show a restart: a count fell, or a total of its own."""
+    out: BoolArray = np.any((counts >= 0) & (counts < before_counts), axis=1)
     totals = _totals(layout)
     if totals.any():
         before = before_sums[:, totals]
         # a real-valued total re-added in another order differs in the last digits
-        fell |= np.any(sums[:, totals] < before - 1e-9 * np.abs(before), axis=1)
-    return fell
+        out |= np.any(sums[:, totals] < before - 1e-9 * np.abs(before), axis=1)
+    return out
 
 
 def _is_skew(state: State, run: Run, i: int) -> bool:
@@ -202,8 +206,7 @@ def _is_skew(state: State, run: Run, i: int) -> bool:
         return False
     base_counts, base_sums = _base(state, run)
     at = slice(i, i + 1)
-    fell = _fell(run.layout, base_counts[None], run.counts[at], base_sums[None], run.sums[at])
-    return bool(fell[0])
+    return bool(fell(run.layout, base_counts[None], run.counts[at], base_sums[None], run.sums[at])[0])
 
 
 def _zero(values: FloatArray) -> FloatArray:

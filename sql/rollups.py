@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,7 @@ def merge(connection: Connection, blocks: Iterable[Block]) -> None:
             continue
         stored = _stored(connection, rows, width)
         if stored is not None:
-            rows = rows.joined(stored).summed().present(rows)
+            rows = rows.with_stored(stored)
         bulk(connection, rollups, _COLUMNS, rows.to_tuples(), update=("n", "total", "max_", "counts"))
 
 
@@ -122,31 +122,17 @@ class _Table:
             np.add.reduceat(self.counts[order], at),
         )
 
-    def joined(self, other: _Table) -> _Table:
-        return _Table(
-            np.concatenate((self.series, other.series)),
-            np.concatenate((self.resolution, other.resolution)),
-            np.concatenate((self.ts, other.ts)),
-            np.concatenate((self.n, other.n)),
-            np.concatenate((self.total, other.total)),
-            np.concatenate((self.max_, other.max_)),
-            np.concatenate((self.counts, other.counts)),
+    def with_stored(self, stored: _Table) -> _Table:
+        """These rows, each with what is stored under its key added."""
+        both = _Table(
+            *(np.concatenate((getattr(self, f.name), getattr(stored, f.name))) for f in fields(self))
         )
-
-    def present(self, wanted: _Table) -> _Table:
-        """Only the rows whose keys ``wanted`` has."""
-        have = set(zip(wanted.series.tolist(), wanted.resolution.tolist(), wanted.ts.tolist(), strict=True))
-        mine = zip(self.series.tolist(), self.resolution.tolist(), self.ts.tolist(), strict=True)
-        keep = np.fromiter((k in have for k in mine), bool, len(self.series))
-        return _Table(
-            self.series[keep],
-            self.resolution[keep],
-            self.ts[keep],
-            self.n[keep],
-            self.total[keep],
-            self.max_[keep],
-            self.counts[keep],
-        )
+        # whether a key is one of ours, carried through the sum as one more count
+        mine = np.repeat([1, 0], [len(self.ts), len(stored.ts)])[:, None]
+        summed = replace(both, counts=np.concatenate((both.counts, mine), axis=1)).summed()
+        keep = summed.counts[:, -1] > 0
+        kept = _Table(*(getattr(summed, f.name)[keep] for f in fields(self)))
+        return replace(kept, counts=kept.counts[:, :-1])
 
     def to_tuples(self) -> list[tuple[Any, ...]]:
         """In the order of ``_COLUMNS``."""
@@ -162,7 +148,7 @@ class _Table:
 def _stored(connection: Connection, rows: _Table, width: int) -> _Table | None:
     """Stored rows within the range of ``rows`` of each resolution, all of one bucket count; None if there are none."""
     c = rollups.c
-    found: list[tuple[int, int, int, int, float, float | None, str | None]] = []
+    found: list[Any] = []
     for resolution in np.unique(rows.resolution).tolist():
         mask = rows.resolution == resolution
         first, last = int(rows.ts[mask].min()), int(rows.ts[mask].max())
@@ -173,7 +159,7 @@ def _stored(connection: Connection, rows: _Table, width: int) -> _Table | None:
                 c.resolution == resolution,
                 c.ts.between(first, last),
             )
-            found.extend(tuple(r) for r in connection.execute(query))
+            found.extend(connection.execute(query).all())
     if not found:
         return None
     s, r, t, n, total, maximum, counts = zip(*found, strict=True)

@@ -38,6 +38,7 @@ class Store:
         self.database = database
         self._layouts = LayoutCache()
         self._series = SeriesCache()
+        self._targets = target_rows.TargetCache()
 
     @classmethod
     def open(cls, url: str, *, read_only: bool = False) -> Store:
@@ -81,10 +82,17 @@ class Store:
             return AppendResult(0, 0)
         with self.database.write(lock=True) as c:
             result, commit = append_readings.append(
-                c, readings, stream=stream, events=events, layouts=self._layouts, series=self._series
+                c,
+                readings,
+                stream=stream,
+                events=events,
+                layouts=self._layouts,
+                series=self._series,
+                targets=self._targets,
             )
         self._layouts.committed(commit.layouts)
         self._series.committed(commit.series)
+        self._targets.committed(commit.targets)
         return result
 
     def targets(self) -> list[TargetRow]:

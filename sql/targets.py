@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, and_, case, func, select
+from sqlalchemy import Connection, and_, bindparam, case, func, select, update
 
 from core.frames import Target
-from sql.engine import upsert
+from sql.engine import many, upsert
 from sql.ids import number
 from sql.schema import targets, units
 
@@ -69,10 +69,53 @@ def _newer_wins(table: Any, excluded: Any) -> Mapping[str, Any]:
     return out
 
 
-def save(connection: Connection, seen: Iterable[Seen]) -> None:
-    """Insert or update targets and their units."""
+_TOUCH = (
+    update(targets)
+    .where(targets.c.id == bindparam("of"), targets.c.last_seen_ms <= bindparam("last"))
+    .values(
+        last_seen_ms=bindparam("at"),
+        up=bindparam("good"),
+        process_start=func.coalesce(bindparam("start"), targets.c.process_start),
+    )
+)
+
+
+class TargetCache:
+    """What was last written of each target, so that an ordinary scrape touches three columns and not twenty."""
+
+    def __init__(self) -> None:
+        self._written: dict[int, Seen] = {}
+
+    def save(self, connection: Connection, seen: Mapping[int, Seen]) -> None:
+        """Insert or update targets and their units."""
+        touched: list[tuple[int, Seen]] = []
+        changed: list[tuple[int, Seen]] = []
+        for i, s in seen.items():
+            old = self._written.get(i)
+            same = old is not None and old.first_ms <= s.first_ms and (not s.up or old.target == s.target)
+            (touched if same else changed).append((i, s))
+        many(
+            connection,
+            _TOUCH,
+            [
+                {"of": i, "last": s.last_ms, "at": s.last_ms, "good": s.up, "start": s.start}
+                for i, s in touched
+            ],
+        )
+        _save(connection, changed)
+
+    def committed(self, seen: Mapping[int, Seen]) -> None:
+        """Remember what is written for good."""
+        for i, s in seen.items():
+            if s.up:
+                old = self._written.get(i)
+                first = s.first_ms if old is None else min(old.first_ms, s.first_ms)
+                self._written[i] = replace(s, first_ms=first)
+
+
+def _save(connection: Connection, seen: Sequence[tuple[int, Seen]]) -> None:
     rows, unit_rows = [], {}
-    for s in seen:
+    for i, s in seen:
         t = s.target
         unit = number("unit", t.cluster, t.pool, t.replica, t.rank)
         unit_rows[unit] = {
@@ -84,7 +127,7 @@ def save(connection: Connection, seen: Iterable[Seen]) -> None:
         }
         rows.append(
             {
-                "id": target_id(t),
+                "id": i,
                 "unit_id": unit,
                 "address": t.address,
                 "cluster": t.cluster,

@@ -177,6 +177,19 @@ def test_what_a_second_source_sees_for_the_first_time_is_no_burst(store: Store) 
     ]
 
 
+@pytest.mark.parametrize("calls", ["one call", "many calls"])
+def test_what_a_second_source_looked_for_in_vain_counts_from_zero_later(store: Store, calls: str) -> None:
+    a, b = target(source="a"), target(source="b")
+    readings = [
+        reading(0, {DONE: 1}, of=a),
+        reading(15, {DONE: 2, ABORTED: -1}, of=b),
+        reading(30, {DONE: 3, ABORTED: 7}, of=b),
+    ]
+    for part in [readings] if calls == "one call" else [[r] for r in readings]:
+        store.append(part)
+    assert [said(f) for f in frames(store)] == [{DONE: 1, ABORTED: -1}, {DONE: 1, ABORTED: 7}]
+
+
 def test_two_sources_with_skewed_clocks_make_no_restart(store: Store) -> None:
     a, b = target(source="a"), target(source="b")
     store.append([reading(0, {DONE: 10}, of=a), reading(15, {DONE: 20}, of=a)])

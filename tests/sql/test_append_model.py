@@ -65,6 +65,37 @@ def calls(draw: st.DrawFn) -> list[tuple[str, list[Reading]]]:
     )
 
 
+@st.composite
+def ticks(draw: st.DrawFn) -> list[tuple[str, list[Reading]]]:
+    """A fleet scraped as it usually is: all replicas at once, every 15 s; now and then one restarts or lacks something."""
+    pool = f"pool{next(_fresh)}"
+    columns = draw(st.sampled_from(LAYOUTS))
+    odd = st.sampled_from(
+        ["", "", "", "", "restart", "gap", "moved", "other source", "late", "away", "layout"]
+    )
+    out = []
+    for tick in range(draw(st.integers(2, 7))):
+        batch = []
+        for i in range(3):
+            what = draw(odd)
+            n = tick + i if what != "restart" else 0
+            values: dict[Column, Any] = {}
+            for c in columns if what != "layout" else LAYOUTS[1]:
+                gap = what == "gap" and draw(st.booleans())
+                if c.kind == "histogram":
+                    values[c] = ((-1,) * 4, math.nan) if gap else ((n, 2 * n, 0, n), 1.5 * n)
+                elif c.kind == "counter":
+                    values[c] = -1 if gap else n
+                else:
+                    values[c] = math.nan if gap else 0.25 * n
+            t = 15.0 * tick - (40 if what == "late" else 0)
+            if what != "away":
+                of = target(f"r{i}", pool=pool, source="s2" if what == "other source" else "s1")
+                batch.append(reading(t, values, of=of, start=T0 + 7 if what == "moved" else T0 - 60))
+        out.append(("live" if draw(st.integers(0, 5)) else "backfill", batch))
+    return out
+
+
 @pytest.fixture(scope="module")
 def sqlite_store(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with Store.open(f"sqlite:///{tmp_path_factory.mktemp('model') / 'x.db'}") as store:
@@ -146,9 +177,17 @@ def test_append_does_what_the_slow_model_does(
     check(sqlite_store, sequence)
 
 
+@settings(EXAMPLES, max_examples=100)
+@given(sequence=ticks())
+def test_whole_ticks_do_what_the_slow_model_does(
+    sqlite_store: Store, sequence: list[tuple[str, list[Reading]]]
+) -> None:
+    check(sqlite_store, sequence)
+
+
 @pytest.mark.postgres
 @settings(EXAMPLES, max_examples=25)
-@given(sequence=calls())
+@given(sequence=st.one_of(calls(), ticks()))
 def test_append_does_what_the_slow_model_does_on_postgresql(
     postgres_store: Store, sequence: list[tuple[str, list[Reading]]]
 ) -> None:

@@ -36,7 +36,7 @@ def standard(seed: int = 0) -> FleetSpec:
 
 def roomy_chat(seed: int = 0) -> FleetSpec:
     """Chat with memory to spare, limited by its batch size and compute."""
-    pool = chat_pool(kv_tokens=700_000, max_running=24)
+    pool = chat_pool(kv_tokens=700_000, max_running=24, router="round_robin")
     return FleetSpec((pool, coder_pool()), (chat("chat-a", 2.2), coding_agents("coder-a", 52)), seed=seed)
 
 
@@ -108,7 +108,7 @@ def data_parallel(seed: int = 0) -> FleetSpec:
 
 def tiered(seed: int = 0) -> FleetSpec:
     """Coding agents over a host-memory KV tier that carries a good part of the working set."""
-    pool = coder_pool(kv_tokens=550_000, host_cache_tokens=2_500_000)
+    pool = coder_pool(kv_tokens=400_000, host_cache_tokens=2_500_000)
     return FleetSpec((pool, chat_pool()), (coding_agents("coder-a", 52), chat("chat-a", 2.2)), seed=seed)
 
 

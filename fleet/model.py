@@ -35,7 +35,7 @@ class Speeds:
     kv_bytes_per_token: float = 131072.0
     transfer_bytes_per_second: float = 2.0e10
     host_load_tokens_per_second: float = 150_000.0
-    adapter_load: float = 0.8
+    adapter_load: float = 0.35
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,6 +258,13 @@ class Simulation:
         """A fault, from ``fault.start`` on or at once."""
         self.faults.add(fault)
 
+    def end_faults(self, kind: str | None = None) -> int:
+        """End the faults that go on (of a mechanism or label, or all); returns how many there were."""
+        going = [a for a in self.faults.active if a.ended is None and kind in (None, a.spec.kind, a.spec.label)]
+        for active in going:
+            self.faults.end(active, self.now)
+        return len(going)
+
     def log(self, kind: str, pool: str, text: str) -> None:
         """An event that operators would see."""
         self.events.append(EventRecord(kind, pool, self.now, text))

@@ -58,11 +58,9 @@ class Plan:
         span = now - self.start - self.stall
         if span <= 0:
             return 0
-        if self.growth <= 0:
-            steps = int(span / self.first + 1e-9)
-        else:
-            b = self.first - self.growth / 2
-            steps = int((math.sqrt(b * b + 2 * self.growth * span) - b) / self.growth + 1e-9)
+        # The root of span = b n + growth n^2 / 2 in the form that does not cancel for small growth.
+        b = self.first - self.growth / 2
+        steps = int(2 * span / (b + math.sqrt(b * b + 2 * self.growth * span)) + 1e-9)
         return max(0, min(self.count, steps))
 
 

@@ -5,7 +5,6 @@ a labelled scenario (``tsdb.tar.zst``, ``requests.jsonl.zst``, ``gateway.jsonl.z
 from __future__ import annotations
 
 import json
-
 import shutil
 import tarfile
 import tempfile
@@ -17,8 +16,9 @@ from typing import Any
 import zstandard
 
 from core.errors import EnvironmentProblem
+from fleet.faces.common import Fleet
 from fleet.faces.targets import Exposed, FleetFaces, Seen
-from fleet.model import FleetSpec, FleetView
+from fleet.model import FleetSpec
 from fleet.openmetrics import BlockWriter
 from fleet.outputs.files import Sampler, attempt, line
 
@@ -37,7 +37,7 @@ class Tick:
     seen: Seen
 
 
-def play(sim: FleetView, faces: FleetFaces, until: float, every: float = EVERY) -> Iterator[Tick]:
+def play(sim: Fleet, faces: FleetFaces, until: float, every: float = EVERY) -> Iterator[Tick]:
     """Run the simulation and stop at each multiple of ``every`` after its present moment, up to ``until``."""
     t = (sim.now // every + 1) * every
     while t <= until:
@@ -77,7 +77,7 @@ def check_folder(folder: Path) -> None:
 
 def write_scenario(
     spec: FleetSpec,
-    simulate: Callable[[FleetSpec], FleetView],
+    simulate: Callable[[FleetSpec], Fleet],
     folder: Path,
     *,
     share: float | None = None,

@@ -3,10 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from fleet.faces.page import Page
-from fleet.model import EngineState, Observations, ReplicaState
+from fleet.model import (
+    Attempt,
+    EngineState,
+    EventRecord,
+    FaultSpec,
+    FleetSpec,
+    GatewayState,
+    Observations,
+    ReplicaState,
+)
+
+
+class Fleet(Protocol):
+    """What of a simulation the faces, logs and the demonstration need: a FleetView whose parts are only read."""
+
+    now: float
+
+    @property
+    def spec(self) -> FleetSpec:
+        """What was wanted."""
+
+    @property
+    def replicas(self) -> list[ReplicaState]:
+        """Those that exist now."""
+
+    @property
+    def gateway(self) -> GatewayState:
+        """The gateway's counts."""
+
+    @property
+    def events(self) -> list[EventRecord]:
+        """What operators did so far."""
+
+    def run(self, until: float) -> None:
+        """Advance to ``until``."""
+
+    def inject(self, fault: FaultSpec) -> None:
+        """A fault from its start on, or from now if that is past."""
+
+    def drain_attempts(self) -> list[Attempt]:
+        """Gateway attempts that ended since the last call."""
+
+    def truth(self) -> dict[str, Any]:
+        """What was wrong so far."""
 
 
 class Face(Protocol):

@@ -68,7 +68,8 @@ class Page:
     """The exposition of one process.
 
     ``created``: Unix time written as ``_created`` of counters and histograms (None: as in multi-process mode, none).
-    Series appear when first asked for and stay until the process ends.
+    Series appear when first asked for and stay until the process ends. ``carry`` gives the page a past: what is added
+    to each value that is shown.
     """
 
     def __init__(self, number: Spelling = python_number, created: float | None = None) -> None:
@@ -85,6 +86,7 @@ class Page:
         self._place: NDArray[np.intp] = np.zeros(0, np.intp)
         self._shown: Floats = np.zeros(0)
         self._text: str | None = None
+        self._base: Floats = np.zeros(0)
 
     # ------------------------------------------------------------------------------------------------ series
 
@@ -149,13 +151,26 @@ class Page:
 
     # -------------------------------------------------------------------------------------------------- text
 
+    def carry(self, base: Floats) -> None:
+        """Add ``base`` to the first ``len(base)`` series wherever they are shown from now on."""
+        if len(base) > self.size:
+            raise ValueError(f"{len(base)} values for {self.size} series")
+        self._base = base.copy()
+
     def snapshot(self) -> Floats:
         """The values of all series now, in the order of ``series`` (a copy)."""
-        return self.values[: self.size].copy()
+        out = self.values[: self.size].copy()
+        out[: len(self._base)] += self._base
+        return out
+
+    @property
+    def cumulative(self) -> NDArray[np.bool_]:
+        """Which series only grow while the process lives."""
+        return np.asarray([self.families[f].kind != "gauge" for f in self.family_of], bool)
 
     def text(self) -> str:
         """The whole body."""
-        values = self.values[: self.size]
+        values = self.snapshot()
         if self._text is None:
             self._lay_out()
             changed = list(range(self.size))
@@ -167,7 +182,7 @@ class Page:
         pieces, place, prefixes, number = self._pieces, self._place, self._prefixes, self.number
         for i in changed:
             pieces[place[i]] = prefixes[i] + number(float(values[i]))
-        self._shown = values.copy()
+        self._shown = values
         self._text = "\n".join(pieces) + "\n"
         return self._text
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fleet.faces.common import Face
+from fleet.faces.common import Face, Fleet
 from fleet.faces.dcgm import DcgmFace
 from fleet.faces.dynamo import DynamoFrontendFace, DynamoWorkerFace
 from fleet.faces.gateway import GatewayFace
@@ -16,7 +16,7 @@ from fleet.faces.sglang import SglangFace
 from fleet.faces.telemetry import ODD, body_of, distorted
 from fleet.faces.trtllm import TrtllmFace
 from fleet.faces.vllm import VllmFace
-from fleet.model import Attempt, EngineState, Finish, FleetView, PoolSpec, ReplicaState
+from fleet.model import Attempt, EngineState, Finish, PoolSpec, ReplicaState
 
 GPU_PORT = 9400
 GATEWAY = "gateway-0:4000"
@@ -59,7 +59,7 @@ class Exposed:
         if self.wrong.get("stale") and self.frozen is not None:
             return self.frozen[0]
         if self.gone:
-            return self.page.altered(self.page.values, self.gone)
+            return self.page.altered(self.page.snapshot(), self.gone)
         return body_of(self.page, self.wrong)
 
     def sample(self) -> Sample | None:
@@ -87,7 +87,7 @@ class Seen:
 class FleetFaces:
     """The faces of a running simulation. ``observe`` first, then ``targets``."""
 
-    def __init__(self, sim: FleetView, *, created: bool = False, gateway: bool = True) -> None:
+    def __init__(self, sim: Fleet, *, created: bool = False, gateway: bool = True) -> None:
         self.sim, self.created = sim, created
         self.pools = {p.name: p for p in sim.spec.pools}
         start = sim.spec.start

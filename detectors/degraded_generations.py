@@ -147,7 +147,9 @@ class DegradedGenerations:
         mine = rows[np.isin(s.replica[rows], [s.code(r) for r in carriers])]
         everyone = len(carriers) == len(table)
         load = (
-            self._load(window, pool, mine, alarm) if everyone else LoadVerdict(False, "carried by a subset")
+            self._load(window, pool, mine, alarm)
+            if everyone
+            else LoadVerdict(False, "it is the same at any load, only part of the replicas carries it")
         )
         verdict = load.verdict if (everyone or len(table) == 1) else (False if gain >= log(100.0) else None)
         classes = tuple(sorted({s.names[c] for c in s.workload_class[bad] if s.names[c]}))

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from core.incidents import Finding
 from core.records import Event
 from detectors.contract import Context, Detector, Json
 from detectors.cube import Cube
+from detectors.enrich import enrich
 from detectors.incidents import Change, Tracker, step
 from detectors.samples import Samples
 from detectors.window import Window
 
 log = logging.getLogger(__name__)
 REFIT_S = 300.0
+ONSET_GAP_S = 900.0
 VERSION = 1
 
 
@@ -38,6 +39,7 @@ class Fold:
         self.spans: dict[str, list[list[float]]] = {
             k: [list(p) for p in v] for k, v in usable.get("spans", {}).items()
         }
+        self.onsets: dict[str, list[float]] = {k: list(v) for k, v in usable.get("onsets", {}).items()}
         self.tracker = Tracker.from_json(usable.get("tracker", {}))
         self.shadow: list[Finding] = []
         self.errors: dict[str, str] = {}
@@ -49,6 +51,7 @@ class Fold:
             "baselines": self.baselines,
             "states": self.states,
             "spans": self.spans,
+            "onsets": self.onsets,
             "tracker": self.tracker.to_json(),
         }
 
@@ -87,12 +90,21 @@ class Fold:
             baseline = self.baselines[d.kind] = d.fit(fits[0], due)
         verdict = d.evaluate(window, baseline, self.states.get(d.kind, {}))
         self.states[d.kind] = dict(verdict.state)
-        for f in verdict.findings:
+        findings = [enrich(window, f, self._onset(f, window.end)) for f in verdict.findings]
+        for f in findings:
             for r in f.scope.replicas:
                 self._exclude(f"{f.scope.pools[0] if f.scope.pools else ''}/{r}", f.onset, window.end)
         for key in verdict.abnormal:
             self._exclude(key, window.end - window.step, window.end)
-        return [replace(f, at=min(f.at, window.end)) for f in verdict.findings]
+        return findings
+
+    def _onset(self, f: Finding, now: float) -> float:
+        """The earliest onset that this kind gave for this pool without a break: what was seen to begin does not begin later."""
+        key = f"{f.kind}|{','.join(f.scope.pools)}"
+        known = self.onsets.get(key)
+        first = f.onset if known is None or now - known[1] > ONSET_GAP_S else min(known[0], f.onset)
+        self.onsets[key] = [first, now]
+        return first
 
     def _exclude(self, key: str, since: float, until: float) -> None:
         spans = self.spans.setdefault(key, [])

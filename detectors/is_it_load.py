@@ -39,7 +39,7 @@ class LoadVerdict:
     def sentence(self) -> str:
         """For the cause line."""
         if self.ratio is None:
-            return f"load: {self.why}"
+            return self.why if self.verdict is False else f"load: {self.why}"
         says = {
             True: "it grows with load",
             False: "it does not depend on load",

@@ -133,7 +133,7 @@ class KvEvictionStorm:
         for pool, idx in window.pools.items():
             biting, warned = idx[signs.biting[idx]], idx[(signs.biting | signs.warned)[idx]]
             if len(warned):
-                findings.append(self._finding(window, normal, signs, pool, idx, biting, warned))
+                findings.append(self._finding(window, baseline, normal, signs, pool, idx, biting, warned))
         return Verdict(findings, {})
 
     # ------------------------------------------------------------------ deciding
@@ -231,6 +231,7 @@ class KvEvictionStorm:
     def _finding(
         self,
         window: Window,
+        baseline: Json,
         normal: Normal,
         signs: _Signs,
         pool: str,
@@ -253,9 +254,14 @@ class KvEvictionStorm:
         }
         ratio, ratio0 = float(np.nanmean(signs.ratio[hit_units])), float(np.nanmean(signs.ratio0[hit_units]))
         links = [
-            Link("more requests run at once", "running", 1.5 * max(c["running"], 1.0), show=number),
+            Link(
+                "more requests run at once",
+                "running",
+                1.5 * max(c["running"], 1.0),
+                show=lambda x: f"{number(x)} per replica",
+            ),
             Link("KV cache fills", "kv", max(1.5 * c["kv"], 0.05), show=percent),
-            Link("requests queue", "waiting", c["waiting"] + 2.0, show=number),
+            Link("requests queue", "waiting", c["waiting"] + 2.0, show=lambda x: f"{number(x)} per replica"),
             Link(
                 "each running request completes more slowly",
                 "per_running",
@@ -309,12 +315,21 @@ class KvEvictionStorm:
         )
         control = [window.units[i].replica for i in idx if i not in set(warned.tolist())]
         p99 = [(k, p99_text(window, warned, k, 20, TTFT)) for k in classes]
+        held = "hold" if len(replicas) > 1 else "holds"
+        usual = (baseline.get("r") or {}).get(pool)
+        building = (
+            announced and not pre and sessions is not None and usual is not None and v["hit"] > c["hit"] - 0.1
+        )
         cause = (
-            f"The KV cache of {names(replicas)} is full: {ratio:.2f} running requests are thrown out per finished one "
+            f"Active sessions are outgrowing the KV cache of {names(replicas)}: room for {sessions.r:.2f} times what they need, "
+            f"usually {usual:.2f}; {number(v['running'])} requests run on each (normal {number(c['running'])}). "
+            f"Prefix hits are still at {percent(v['hit'])}."
+            if building and sessions is not None and usual is not None
+            else f"The KV cache of {names(replicas)} is full: {ratio:.2f} running requests are thrown out per finished one "
             f"(normal {ratio0:.3f}) and are computed again."
             if pre
             else f"More sessions are in flight than the KV cache of {names(replicas)} "
-            f"holds: prefix hits fell from {percent(c['hit'])} to "
+            f"{held}: prefix hits fell from {percent(c['hit'])} to "
             f"{percent(v['hit'])}, so {number(v['work'])} prompt tokens a request are computed instead of {number(c['work'])}."
         )
         return Finding(

@@ -1,0 +1,57 @@
+"""What every finding gets besides its detector's own words: what changed before it, and whom it has hurt since it began."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from core.incidents import Finding
+from core.records import Event
+from detectors.late import harm
+from detectors.window import Window
+
+BEFORE_S = 1800.0
+AFTER_S = 60.0
+MOST = 8
+
+
+def changes_before(window: Window, f: Finding, onset: float) -> list[Event]:
+    """Events (restarts, deploys, scaling, flags, notes) on the finding's pool and replicas in the half hour before its onset."""
+    pools, replicas = set(f.scope.pools), set(f.scope.replicas)
+    found = [
+        e
+        for e in window.events
+        if onset - BEFORE_S <= e.ts <= min(onset + AFTER_S, window.end)
+        and (not e.pool or e.pool in pools)
+        and (not e.replica or e.replica in replicas)
+    ]
+    return sorted(found, key=lambda e: (e.ts, e.kind, e.replica))[-MOST:]
+
+
+def enrich(window: Window, f: Finding, onset: float) -> Finding:
+    """The finding with its lasting onset, the events before it in chain and detail, and the harm since then."""
+    detail: dict[str, Any] = dict(f.detail)
+    events = changes_before(window, f, onset)
+    detail["changed"] = [
+        {"at": e.ts, "kind": e.kind, "text": e.text, "pool": e.pool, "replica": e.replica} for e in events
+    ]
+    links = [{"at": e.ts, "what": _what(e), "value": e.text or e.replica or e.pool} for e in events]
+    detail["chain"] = sorted([*links, *detail.get("chain", [])], key=lambda link: float(link["at"]))
+    if _counts_late(detail.get("harm", {})):
+        mine = {(u.pool, u.replica): i for i, u in enumerate(window.units)}
+        units = [i for p in f.scope.pools for r in f.scope.replicas if (i := mine.get((p, r))) is not None]
+        if units:
+            detail["harm"] = dict(harm(window, np.asarray(units, np.intp), onset))
+    return replace(f, onset=onset, at=min(f.at, window.end), detail=detail)
+
+
+def _what(e: Event) -> str:
+    who = e.replica or e.pool
+    return f"{e.kind} of {who}" if who else e.kind
+
+
+def _counts_late(known: Mapping[str, Any]) -> bool:
+    return "requests_late" in known

@@ -12,7 +12,7 @@ from app.services.harm import quantile_word
 from app.services.incident_load import Loaded
 from app.services.incident_view import EvidenceChart, IncidentView, kind_title, signal_title, told_actions
 from app.services.view import View
-from app.services.wording import clock, compact, instant, listing, percent, promise, seconds, span
+from app.services.wording import capital, clock, compact, instant, listing, percent, promise, seconds, span
 from app.ui import charts, empty, links
 from app.ui.html import Markup, bold, chip, chips, div, rows, show, table
 from app.ui.html import span as inline
@@ -33,7 +33,7 @@ def head(v: IncidentView) -> None:
         marks.append(chip(f"announced {clock(i.announced_at, relative_to=v.as_of)}"))
     if i.detected_at is not None:
         marks.append(chip(f"detected {clock(i.detected_at, relative_to=v.as_of)}"))
-    late = [h for h in v.harm if h.late]
+    late = [h for h in v.harm if h.late] if v.quality is None else []
     marks += [chip(f"{h.late:,} {h.class_} requests late") for h in late[:2]]
     marks.append(chip(confidence_text(v)))
     show(div(v.sentence, class_="gf-big-title"), chips(marks))
@@ -87,9 +87,10 @@ def action(v: IncidentView) -> None:
             ),
         )
         return
+    title = "First safe action" if v.incident.ended_at is None else "If it comes back: first safe action"
     restart = "needs a restart" if a.restart else "no restart"
     show(
-        div("First safe action ", inline(f"({restart})", class_="gf-soft"), class_="gf-h"),
+        div(title, inline(f" ({restart})", class_="gf-soft"), class_="gf-h"),
         div(a.now, class_="gf-p"),
         div("Risk: ", a.risk, class_="gf-small gf-soft"),
     )
@@ -135,6 +136,18 @@ def harm(v: IncidentView) -> None:
         )
     else:
         show(div("No class with latency data in its pools.", class_="gf-soft"))
+    if v.quality is not None:
+        q = v.quality
+        damage = ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in q.damage)
+        show(
+            rows(
+                [
+                    ("degraded per 10,000 since", f"{q.now.per_10k()} ({q.now.k:,} of {q.now.n:,} sampled)"),
+                    ("before", f"{q.before.per_10k()} ({q.before.k:,} of {q.before.n:,} sampled)"),
+                    ("what is broken", damage or "nothing"),
+                ]
+            )
+        )
     if v.tenants:
         top = ", ".join(f"{name} {percent(share, 0)}" for name, share in v.tenants[:4])
         even = "one tenant carries it" if v.tenants[0][1] > 0.8 and len(v.tenants) > 1 else "several tenants"
@@ -149,7 +162,10 @@ def cause(v: IncidentView) -> None:
         False: "Does not follow load.",
         None: "Whether it follows load cannot be told yet.",
     }
-    show(div("Cause", class_="gf-h"), div(i.cause or "Not established.", class_="gf-p"))
+    show(
+        div("Cause", class_="gf-h"),
+        div(capital(i.cause) or "Not established.", class_="gf-p"),
+    )
     line = f"{confidence_text(v).capitalize()}."
     if i.kind == "degraded_generations":
         line += f" {load[i.load_correlated]}"
@@ -182,6 +198,8 @@ def chain(v: IncidentView) -> None:
 def evidence(v: IncidentView) -> None:
     """Affected replicas in red against the control group in grey, one row a measure."""
     affected, control = listing(list(v.affected), 5) or "none named", listing(list(v.control), 5) or "none"
+    if not v.control and v.quality is not None:
+        control = "replicas of other pools"
     keys = [(RED, f"affected: {affected}"), (GREY, f"control group: {control}"), (RED, "onset (dotted)")]
     if v.incident.announced_at is not None:
         keys.append((AMBER, "announced (dotted)"))
@@ -202,11 +220,14 @@ def evidence(v: IncidentView) -> None:
         empty.nothing("No replica exports the signals that argue this kind.", "Data health names the flags.")
 
 
+# unit of a measure → factor and unit on the axis
+SCALES = {"ratio": (100.0, "%"), "Hz": (1e-6, "MHz"), "per 10,000": (1.0, "")}
+
+
 def evidence_chart(v: IncidentView, chart: EvidenceChart, *, last: bool) -> None:
     """One measure over the incident."""
     m = chart.measure
-    scale = 100.0 if m.unit == "ratio" else 1.0
-    unit = "%" if m.unit == "ratio" else m.unit
+    scale, unit = SCALES.get(m.unit, (1.0, m.unit))
     data: list[dict[str, Any]] = []
     values: list[float] = []
     hover = "%{y:.3~s}" + (" " + unit if unit else "")
@@ -264,7 +285,7 @@ def ruled_out(v: IncidentView) -> None:
         table(
             ["look-alike", "test", "result", "is it?"],
             [
-                (kind_title(r.kind).lower(), r.test, r.result, "no" if r.excluded else "not excluded")
+                (kind_title(r.kind).lower(), r.test, r.result, "no" if r.excluded else "not\u00a0excluded")
                 for r in v.incident.ruled_out
             ],
         )

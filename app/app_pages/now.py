@@ -79,7 +79,7 @@ def replicas(view: View, measure: str) -> None:
         return
     heat_chart(heat)
     note = (
-        "Normal: the median of each replica's six hours before the range."
+        "Normal: the median of each replica over up to six hours before the range."
         if not heat.own_range
         else "Normal: the median of the range itself, where less history came before it."
     )
@@ -128,8 +128,9 @@ def body(view: View) -> None:
         replicas(view, measure or HEAT_MAP[0])
     with right, st.container(border=True, gap="xsmall"):
         show(div("Open and recent", class_="gf-h"))
-        incident_table(model.incidents, view)
-        timeline(model.incidents, view)
+        missed = {v.incident.id for v in model.open if v.missed}
+        incident_table(model.incidents, view, missed)
+        timeline(model.incidents, view, missed)
 
 
 live(body)

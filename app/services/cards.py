@@ -73,7 +73,7 @@ def budget_words(row: SloRow) -> str:
     low, high = row.budget_left
     text = budget_interval(low, high)
     if high <= 0:
-        return f"none ({text})" if low < 0 else "none"
+        return f"overspent ({text})" if high < 0 else "none"
     if row.gone_in is not None and row.gone_in < 7 * 86400:
         return f"{text} · gone in {span(row.gone_in)} at this pace"
     return text

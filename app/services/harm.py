@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.services.latency import Series, Windowed
+from app.services.rates import exact_interval
 from app.services.wording import seconds
 from core.frames import FloatArray, IntArray
 
 TREND_MINUTES = 5
-PERSISTENT = 3
-"""An objective counts as missed from the first minute on that begins three late ones of five."""
+SPAN = 5
+"""An objective counts as missed from when five minutes together are over it beyond chance, and most of the next five are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class ClassHarm:
     missed_since: float | None
     trend: tuple[float, float, float] | None
     series: Series | None = None
+    peak: float | None = None
+    """Highest p99 between onset and end; None without one."""
     source: str = "engine"
 
     @property
@@ -89,6 +92,11 @@ class ClassHarm:
     def clause(self) -> str:
         """``coding-agent TTFT p99 is 156 s, objective 5 s``."""
         head = f"{self.class_} {self.label} p99 is {self.now_text()}"
+        return f"{head}, objective {seconds(self.threshold)}" if self.threshold is not None else head
+
+    def peak_clause(self) -> str:
+        """``coding-agent TTFT p99 reached 156 s, objective 5 s``: for an incident that is over."""
+        head = f"{self.class_} {self.label} p99 reached {seconds(self.peak)}"
         return f"{head}, objective {seconds(self.threshold)}" if self.threshold is not None else head
 
 
@@ -134,10 +142,17 @@ def trend(w: Within) -> tuple[float, float, float] | None:
 
 
 def missed_since(w: Within, t: FloatArray, objective: float, earliest: float) -> float | None:
-    """Start of the first minute at or after ``earliest`` from which the objective is missed persistently, or None."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        bad = np.where(w.n > 0, w.high / np.maximum(w.n, 1), 1.0) < objective
-    for i in np.flatnonzero(bad):
-        if t[i] >= earliest and bad[i : i + 5].sum() >= PERSISTENT:
-            return float(t[i] - 60.0)
+    """Start of the first late minute of a persistent miss at or after ``earliest``, or None. ``t``: ends of the minutes."""
+    late = w.n - w.high
+    over = np.zeros(len(w.n), bool)
+    for i in np.flatnonzero(t >= earliest):
+        a = max(0, i - SPAN + 1)
+        k, n = int(late[a : i + 1].sum()), int(w.n[a : i + 1].sum())
+        over[i] = n > 0 and k > (1 - objective) * n and exact_interval(k, n)[0] > 1 - objective
+    for i in np.flatnonzero(over):
+        following = over[i : i + SPAN]
+        if following.sum() * 2 > len(following):
+            minutes = range(max(0, i - SPAN + 1), i + 1)
+            first = next(j for j in minutes if late[j] > (1 - objective) * w.n[j])
+            return float(t[first] - 60.0)
     return None

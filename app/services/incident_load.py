@@ -13,17 +13,22 @@ from app.services.cards import objective_for
 from app.services.harm import ClassHarm, Within, missed_since, trend, within
 from app.services.heat import HeatMap
 from app.services.incident_view import IncidentView, TrafficChange, as_seen, build
-from app.services.measures import measures_for
+from app.services.latency import Series
+from app.services.measures import Measure, measures_for
+from app.services.quality import DEGRADED, QualityHarm, degraded_curves, quality_harm
 from app.services.replica_load import load_curves, load_heat
 from app.services.replicas import Curve
 from app.services.view import View
 from core.config import Config
 from core.incidents import Incident
+from core.kinds import KINDS
 from core.records import Event
 from sql.store import Store
 
 BEFORE, AFTER = 1800.0, 900.0
 LONGEST = 6 * 3600.0
+QUALITY_BEFORE = 3 * 3600.0
+"""Sampled answers from so long before the picture are the normal of an incident about quality."""
 RECENT = 86400.0
 SEVERITIES = {"page": 2, "ticket": 1, "info": 0}
 MAX_OPEN = 5
@@ -109,6 +114,14 @@ def view_of(
         curves = load_curves(store, everywhere, measures, start, end, step, pools=pools)
     rows = [r for r in store.targets() if r.first_seen < end and r.last_seen >= start]
     pool_replicas = sorted({fleet.place(r)[1] for r in rows if pools is None or r.target.pool in pools})
+    quality: QualityHarm | None = None
+    more: dict[Measure, list[Curve]] = {}
+    known = KINDS.get(incident.kind)
+    if known is not None and known.quality:
+        outputs = store.outputs(start - QUALITY_BEFORE, end, pools=None if with_charts else pools)
+        quality = quality_harm(incident, outputs, onset)
+        if with_charts:
+            more[DEGRADED] = degraded_curves(outputs, start, end)
     built = build(
         incident,
         view.as_of,
@@ -122,6 +135,8 @@ def view_of(
         pool_replicas=pool_replicas,
         start=start,
         end=end,
+        quality=quality,
+        more_charts=more,
         traffic=traffic_changes(store, incident, onset, end) if with_charts else (),
         tenants=tenant_shares(store, incident, config, onset, end) if with_charts else (),
     )
@@ -172,7 +187,8 @@ def class_harm(
     late_least = int((w.n - w.high)[since].sum())
     late_most = int((w.n - w.low)[since].sum())
     objective = slo.objective_percent / 100
-    _, high, n = within(everywhere, slo.threshold).share(max(1, round(now.minutes)))
+    all_of_it = within(everywhere, slo.threshold)
+    _, high, n = all_of_it.share(max(1, round(now.minutes)))
     missed = incident.ended_at is None and n > 0 and high < objective
     return ClassHarm(
         class_=class_,
@@ -185,10 +201,17 @@ def class_harm(
         late_high=late_most,
         n=int(w.n[since].sum()),
         missed=missed,
-        missed_since=missed_since(w, t, objective, onset - 900),
+        missed_since=missed_since(all_of_it, t, objective, onset - 900),
         trend=trend(Within(w.low, w.high, w.n)) if incident.ended_at is None else None,
         series=series,
+        peak=peak(series, onset, incident.ended_at or end),
     )
+
+
+def peak(series: Series, start: float, end: float) -> float | None:
+    """The highest value in a range."""
+    inside = series.value[(series.t > start) & (series.t <= end + 60)]
+    return float(np.nanmax(inside)) if np.isfinite(inside).any() else None
 
 
 def traffic_changes(store: Store, incident: Incident, onset: float, end: float) -> list[TrafficChange]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +11,9 @@ from app.services.actions import Action, action_for
 from app.services.harm import ClassHarm
 from app.services.heat import HeatMap
 from app.services.measures import MEASURES, Measure
+from app.services.quality import QualityHarm
 from app.services.replicas import Curve
-from app.services.wording import clock, compact, listing, quantity, span
+from app.services.wording import capital, clock, count, listing, quantity, span
 from core.incidents import Evidence, Incident, State
 from core.kinds import KINDS
 from core.records import Event
@@ -57,8 +58,11 @@ class TrafficChange:
 
     def text(self) -> str:
         """``coding-agent: 31 → 52 requests a minute (+68 %)``."""
-        change = f" ({(self.now / self.before - 1) * 100:+.0f}\u00a0%)" if self.before > 0 else ""
-        return f"{self.class_}: {compact(self.before)} → {compact(self.now)} {self.what} a minute{change}"
+        share = round((self.now / self.before - 1) * 100) if self.before > 0 else None
+        change = (
+            "" if share is None else (f" ({share:+d}\u00a0%)".replace("-", "−") if share else " (unchanged)")
+        )
+        return f"{self.class_}: {count(self.before)} → {count(self.now)} {self.what} a minute{change}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,7 @@ class IncidentView:
     charts: tuple[EvidenceChart, ...]
     start: float
     end: float
+    quality: QualityHarm | None = None
     traffic: tuple[TrafficChange, ...] = ()
     tenants: tuple[tuple[str, float], ...] = ()
     """(tenant, share of the late requests), largest first; empty where tenants are not known."""
@@ -146,11 +151,16 @@ def scope_text(incident: Incident) -> str:
     return listing(incident.pools or incident.replicas or incident.classes, 2) or "the fleet"
 
 
-def sentence(incident: Incident, harm: Sequence[ClassHarm]) -> str:
+def sentence(incident: Incident, harm: Sequence[ClassHarm], quality: QualityHarm | None = None) -> str:
     """What, where, who is hurt, objective."""
     head = f"{kind_title(incident.kind)} on {scope_text(incident)}"
     if incident.state == "announced":
         head = f"{head} announced"
+    if quality is not None:
+        return f"{head}: {quality.clause()}"
+    if incident.state == "resolved":
+        peaks = [h for h in harm if h.peak is not None]
+        return f"{head}: {max(peaks, key=lambda h: h.late or 0).peak_clause()}" if peaks else head
     worst = next((h for h in harm if h.missed), harm[0] if harm else None)
     return f"{head}: {worst.clause()}" if worst is not None else head
 
@@ -251,14 +261,14 @@ def told_actions(incident: Incident, when: str) -> tuple[str, ...]:
     return tuple(str(s) for s in steps) if isinstance(steps, list) else ()
 
 
-def charts(incident: Incident, curves: dict[str, list[Curve]]) -> tuple[EvidenceChart, ...]:
+def charts(incident: Incident, curves: Mapping[Measure, list[Curve]]) -> tuple[EvidenceChart, ...]:
     """Affected against control, for each measure that the replicas export."""
     out: list[EvidenceChart] = []
-    for measure_id, rows in curves.items():
+    for measure, rows in curves.items():
         mine = tuple(c for c in rows if c.replica in incident.replicas)
         rest = tuple(c for c in rows if c.replica not in incident.replicas)
         if any(np.isfinite(c.value).any() for c in (*mine, *rest)):
-            out.append(EvidenceChart(MEASURES[measure_id], mine, rest))
+            out.append(EvidenceChart(measure, mine, rest))
     return tuple(out)
 
 
@@ -275,6 +285,8 @@ def build(
     end: float,
     tenants: Sequence[tuple[str, float]] = (),
     traffic: Sequence[TrafficChange] = (),
+    quality: QualityHarm | None = None,
+    more_charts: Mapping[Measure, list[Curve]] | None = None,
 ) -> IncidentView:
     """The view of an incident (already :func:`as_seen`) from its parts."""
     affected = incident.replicas
@@ -284,8 +296,8 @@ def build(
     return IncidentView(
         incident=incident,
         as_of=as_of,
-        sentence=sentence(incident, ranked),
-        summary=summary(incident, ranked, as_of),
+        sentence=sentence(incident, ranked, quality),
+        summary=summary(incident, ranked, as_of, quality),
         open_for=max(0.0, (incident.ended_at or as_of) - onset),
         direction=direction(incident, as_of, heat, ranked, len(set(pool_replicas) | set(affected))),
         affected=affected,
@@ -293,27 +305,33 @@ def build(
         harm=ranked,
         changes=tuple(events),
         action=action_for(incident.kind),
-        chain=chain(incident, ranked, events, as_of),
-        charts=charts(incident, curves),
+        chain=chain(incident, () if quality is not None else ranked, events, as_of),
+        charts=charts(incident, {**(more_charts or {}), **{MEASURES[m]: c for m, c in curves.items()}}),
         start=start,
         end=end,
         tenants=tuple(tenants),
         traffic=tuple(traffic),
+        quality=quality,
     )
 
 
-def summary(incident: Incident, harm: Sequence[ClassHarm], as_of: float) -> str:
+def summary(
+    incident: Incident, harm: Sequence[ClassHarm], as_of: float, quality: QualityHarm | None = None
+) -> str:
     """The line below the sentence: how many requests, since when, why, what was ruled out."""
     parts: list[str] = []
-    late = [h for h in harm if h.late is not None and h.late > 0]
+    late = [] if quality is not None else [h for h in harm if h.late is not None and h.late > 0]
     if late:
-        parts.append(" and ".join(f"{h.late:,.0f} {h.class_} requests late so far" for h in late[:2]) + ".")
+        so_far = "" if incident.state == "resolved" else " so far"
+        parts.append(" and ".join(f"{h.late:,.0f} {h.class_} requests late" for h in late[:2]) + so_far + ".")
+    if quality is not None and quality.now.n:
+        parts.append(f"{quality.now.k:,} broken of {quality.now.n:,} sampled since.")
     if incident.cause:
-        parts.append(incident.cause.rstrip(".") + ".")
+        parts.append(capital(incident.cause).rstrip(".") + ".")
     times = []
     if incident.announced_at is not None:
         times.append(f"announced {clock(incident.announced_at, relative_to=as_of)}")
-    since = [h.missed_since for h in harm if h.missed_since is not None]
+    since = [] if quality is not None else [h.missed_since for h in harm if h.missed_since is not None]
     if since:
         times.append(f"objective missed from {clock(min(since), relative_to=as_of)}")
     if times:

@@ -150,10 +150,10 @@ BY_KIND: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "kv_eviction_storm": ("hit_rate", "recomputed_per_request", "preemptions_per_request", "ttft_p99"),
         "wedged": ("waiting", "running", "generation_rate", "ttft_p99"),
         "tail_latency_spike": ("ttft_p99", "waiting", "kv_usage", "finished_rate"),
-        "degraded_generations": ("accept_rate", "kv_usage", "running", "ttft_p99"),
+        "degraded_generations": ("accept_rate", "kv_usage", "running"),
         "capacity_shortfall": ("waiting", "running", "kv_usage", "ttft_p99"),
         "prefix_cache_loss": ("hit_rate", "kv_usage", "recomputed_per_request", "ttft_p99"),
-        "slow_replica": ("generation_rate", "running", "sm_clock", "itl_p99"),
+        "slow_replica": ("itl_p99", "running", "sm_clock", "generation_rate"),
         "spec_decode_collapse": ("accept_rate", "generation_rate", "running", "itl_p99"),
     }
 )

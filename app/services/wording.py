@@ -42,11 +42,11 @@ def percent(share: float | None, digits: int = 1) -> str:
     """A share 0..1 as per cent; never rounds a flaw away to 100 or a harm away to 0."""
     if share is None or math.isnan(share):
         return UNKNOWN
-    text = f"{share * 100:.{digits}f}"
+    text = f"{share * 100:,.{digits}f}".replace("-", "−")
     step = 10**-digits
-    if share < 1 and float(text) >= 100:
+    if share < 1 and share * 100 >= 100 - step / 2:
         return f">\u00a0{100 - step:.{digits}f}\u00a0%"
-    if share > 0 and float(text) <= 0:
+    if 0 < share * 100 < step / 2:
         return f"<\u00a0{step:.{digits}f}\u00a0%"
     return f"{text}\u00a0%"
 
@@ -136,6 +136,12 @@ def span(duration: float | None) -> str:
 def window(minutes: float) -> str:
     """A window for a caption: ``5 min``, ``1 h``."""
     return f"{minutes:.0f}\u00a0min" if minutes < 60 else f"{minutes / 60:g}\u00a0h"
+
+
+def capital(sentence: str) -> str:
+    """The sentence with a capital letter, unless it begins with a name such as ``coder-a-3``."""
+    first = sentence.split(" ", 1)[0]
+    return sentence[:1].upper() + sentence[1:] if first.isalpha() else sentence
 
 
 def listing(names: tuple[str, ...] | list[str], limit: int = 4) -> str:

@@ -229,7 +229,7 @@ class Bar:
     start: float
     end: float
     kind: str
-    """``announced``, ``page`` or ``other``."""
+    """``announced``, ``missed``, ``page`` or ``other``."""
 
 
 def timeline_picture(bars: Sequence[Bar], start: float, end: float) -> Markup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -202,8 +202,8 @@ def full_scale_text(heat: HeatMap) -> str:
     return f"×{m.full_scale:g} {'below' if m.worse < 0 else 'above'}"
 
 
-def incident_table(incidents: Sequence[Incident], view: View) -> None:
-    """Open and recent incidents as a table with links."""
+def incident_table(incidents: Sequence[Incident], view: View, missed: Collection[str]) -> None:
+    """Open and recent incidents as a table with links; ``missed``: ids of those whose objective is missed now."""
     seen = [s for i in incidents if (s := as_seen(i, view.as_of)) is not None]
     if not seen:
         show(div("No incident in this range.", class_="gf-p gf-soft"))
@@ -211,7 +211,7 @@ def incident_table(incidents: Sequence[Incident], view: View) -> None:
     seen.sort(key=lambda i: (i.state == "resolved", -i.started_at))
     body = [
         (
-            severity_chip(i, missed=i.state != "resolved"),
+            severity_chip(i, missed=i.id in missed),
             _link(i, view),
             scope_text(i),
             clock(i.detected_at or i.announced_at or i.started_at, relative_to=view.as_of),
@@ -239,20 +239,21 @@ def tag_table(body: Sequence[Sequence[object]]) -> Markup:
     return table(["", "what", "where", "since", "state"], body)
 
 
-def timeline(incidents: Sequence[Incident], view: View) -> None:
-    """Bars of incidents over the range: amber while announced, red (page) or grey (others) from detection on."""
+def timeline(incidents: Sequence[Incident], view: View, missed: Collection[str]) -> None:
+    """Bars of incidents over the range: amber while announced, then red where an objective is missed now, else slate or grey."""
     bars: list[pictures.Bar] = []
     for i in [s for i in incidents if (s := as_seen(i, view.as_of)) is not None][:8]:
         end = i.ended_at or view.as_of
+        kind = "missed" if i.id in missed else ("page" if i.severity == "page" else "other")
         spans = []
         if i.announced_at is not None:
             spans.append((i.announced_at, min(i.detected_at or end, end), "announced"))
         if i.detected_at is not None:
-            spans.append((i.detected_at, end, "page" if i.severity == "page" else "other"))
-        for a, b, kind in spans:
+            spans.append((i.detected_at, end, kind))
+        for a, b, what in spans:
             a, b = max(a, view.start), max(b, view.start)
             if b > a:
-                bars.append(pictures.Bar(kind_title(i.kind), a, b, kind))
+                bars.append(pictures.Bar(kind_title(i.kind), a, b, what))
     if bars:
         show(pictures.timeline_picture(bars, view.start, view.as_of))
 

@@ -47,7 +47,7 @@ table.gf-table{border-collapse:collapse;width:100%;font-size:13px}
 .gf-table th{text-align:left;font-weight:500;color:light-dark(#66728a,#9aa7be);padding:6px 12px 6px 0;white-space:nowrap;
  border-bottom:1px solid light-dark(#dfe4ee,#2a3650)}
 .gf-table td{padding:6px 12px 6px 0;border-bottom:1px solid light-dark(#edf0f6,#202b42);vertical-align:top;
- overflow-wrap:anywhere}
+ overflow-wrap:break-word}
 .gf-table tr:last-child td{border-bottom:0}
 .gf-chain{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:14px 16px}
 .gf-chain>div{border-left:2px solid light-dark(#dfe4ee,#2a3650);padding-left:10px}
@@ -85,7 +85,8 @@ table.gf-table{border-collapse:collapse;width:100%;font-size:13px}
 .gf-shade:first-of-type{margin-left:6px}
 .gf-shade:last-of-type{margin-right:6px}
 .gf-bar-announced{background:#d08700}
-.gf-bar-page{background:#d23c2e}
+.gf-bar-missed{background:#d23c2e}
+.gf-bar-page{background:#5f7090}
 .gf-bar-other{background:#8b96aa}
 .gf-b0{background:rgba(120,145,190,0.13)}
 .gf-b1{background:rgba(150,142,166,0.20)}

@@ -355,3 +355,23 @@ def test_loading_the_now_page_of_a_small_fleet_takes_well_under_a_second(
     begin = time.perf_counter()
     cards.cards(storm_store, view, config, slos.rows(storm_store, view, config), {})
     assert time.perf_counter() - begin < 5.0  # generous: the machine may be busy; bench/app.py measures
+
+
+def test_a_name_at_the_beginning_of_a_sentence_keeps_its_spelling() -> None:
+    from app.services.wording import capital
+
+    assert capital("all replicas carry it") == "All replicas carry it"
+    assert capital("coder-a-3 takes twice as long") == "coder-a-3 takes twice as long"
+    assert capital("") == ""
+
+
+def test_a_few_late_requests_in_one_minute_do_not_begin_a_miss() -> None:
+    from app.services.harm import Within, missed_since
+
+    n = np.full(30, 100)
+    late = np.zeros(30, np.int64)
+    late[5] = 4  # one bad minute: 4 of 500
+    late[20:] = 10
+    t = 60.0 * np.arange(1, 31)
+    since = missed_since(Within(n - late, n - late, n), t, 0.99, 0.0)
+    assert since == 1200.0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collectors.dictionary import Dictionary
 from collectors.mapping import plan as make_plan
@@ -45,6 +46,7 @@ class _Known:
     target: Target
     seen: dict[SeriesKey, float] = field(default_factory=dict)
     rows: dict[SeriesKey, int] = field(default_factory=dict)
+    spans: dict[SeriesKey, tuple[float, float] | None] = field(default_factory=dict)
     plan: Plan | None = None
     newest: float = float("-inf")
     copy: LabelPairs | None = None
@@ -155,7 +157,7 @@ class TargetBook:
             known.newest = max(known.newest, max(r.t for r in out))
 
     def _plan(
-        self, known: _Known, series: Iterable[Sampled], window: Window, problems: list[Problem]
+        self, known: _Known, series: Sequence[Sampled], window: Window, problems: list[Problem]
     ) -> Plan:
         """The plan over the series of this window and those of the last twenty minutes, made anew only when they change."""
         for s in series:
@@ -174,10 +176,13 @@ class TargetBook:
                 )
             )
             known.seen = dict(sorted(known.seen.items())[:MAX_SERIES])
-        if known.plan is None or known.rows.keys() != known.seen.keys():
+        spans = _bucket_spans(known.seen, series)
+        if known.plan is None or known.rows.keys() != known.seen.keys() or known.spans != spans:
             known.rows = {k: i for i, k in enumerate(sorted(known.seen))}
+            known.spans = spans
             listed = [(name, dict(labels)) for name, labels in known.rows]
-            known.plan = make_plan(listed, self._dictionary, self._classes, known.target)
+            present = _presence(known.rows, spans) if spans else None
+            known.plan = make_plan(listed, self._dictionary, self._classes, known.target, present=present)
             # What a scrape says of itself stays known while the target is down or says less.
             known.target = replace(
                 known.plan.target,
@@ -232,6 +237,40 @@ class TargetBook:
         self, known: _Known, at: float, code: str, message: str, fix: str, count: int = 1
     ) -> Problem:
         return Problem(at, self._source, code, known.target.address, message, fix, count)
+
+
+def _bucket_spans(
+    seen: Iterable[SeriesKey], series: Iterable[Sampled]
+) -> dict[SeriesKey, tuple[float, float] | None]:
+    """When the buckets were there that did not last the whole window; None: not at all, though others of their family were.
+
+    After a restart with other edges the old buckets stay behind. Taken together both sets would make one histogram of two bucket
+    layouts, of which neither can be read.
+    """
+    buckets = {s.key: s for s in series if s.key[0].endswith("_bucket")}
+    if not buckets:
+        return {}
+    families = {name for name, _ in buckets}
+    first = min(s.times[0] for s in buckets.values())
+    last = max(s.times[-1] for s in buckets.values())
+    spans: dict[SeriesKey, tuple[float, float] | None] = {
+        s.key: (s.times[0], s.times[-1]) for s in buckets.values() if s.times[0] > first or s.times[-1] < last
+    }
+    return spans | {key: None for key in seen if key[0] in families and key not in buckets}
+
+
+def _presence(
+    rows: Iterable[SeriesKey], spans: Mapping[SeriesKey, tuple[float, float] | None]
+) -> NDArray[np.bool_]:
+    """``[series, moments]``: whether each series was there, at the moments at which some bucket came or went."""
+    moments = np.array(sorted({t for span in spans.values() if span for t in span}) or [0.0])
+    listed = list(rows)
+    out = np.ones((len(listed), len(moments)), bool)
+    for i, key in enumerate(listed):
+        if key in spans:
+            span = spans[key]
+            out[i] = (moments >= span[0]) & (moments <= span[1]) if span else False
+    return out
 
 
 def _starts(plan: Plan, keys: list[SeriesKey], values: FloatArray) -> list[float | None]:

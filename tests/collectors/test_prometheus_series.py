@@ -311,3 +311,39 @@ def test_no_observation_is_lost_or_moved_over_an_edge(cells: list[tuple[int, int
     for edge, cumulative in zip(EDGES, got, strict=True):
         exact = sum(n for i, n in cells if float(exponential(schema, i)[1]) <= edge * (1 + 1e-9))
         assert cumulative == exact
+
+
+def ttft(edges: list[str], counts: list[list[int | None]], times: list[float]) -> list[RawSeries]:
+    """TTFT buckets (cumulative) of one process at the given times."""
+    name = "vllm:time_to_first_token_seconds_bucket"
+    return [raw(name, list(row), times, le=le, model_name="m") for le, row in zip(edges, counts, strict=True)]
+
+
+def histograms(reading: Reading) -> dict[tuple[float, ...], list[int]]:
+    """Counts of every TTFT layout that the reading has."""
+    return {
+        c.edges: reading.counts[n].tolist()
+        for c, (_, n, _) in zip(reading.layout.columns, reading.layout.slots, strict=True)
+        if c.signal == "ttft_seconds" and c.kind == "histogram" and (reading.counts[n] >= 0).all()
+    }
+
+
+@pytest.mark.parametrize("windows", [1, 2])
+def test_other_bucket_edges_after_a_restart_make_another_layout_and_neither_is_lost(windows: int) -> None:
+    """Whether the change falls inside one look at the server or between two."""
+    old = ttft(["1", "2", "+Inf"], [[1, 2], [3, 5], [4, 7]], [1000, 1015])
+    new = ttft(["0.5", "4", "+Inf"], [[1, 1], [2, 3], [2, 4]], [1030, 1045])
+    b = book()
+    if windows == 1:
+        readings, problems = read(b, UP, *old, *new)
+    else:
+        first, more = read(b, raw("up", [1, 1], [1000, 1015]), *old)
+        second, also = read(b, raw("up", [1, 1], [1030, 1045]), *new)
+        readings, problems = first + second, more + also
+    assert not [p for p in problems if "histogram" in p.code], problems
+    assert [histograms(r) for r in readings] == [
+        {(1.0, 2.0): [1, 2, 1]},
+        {(1.0, 2.0): [2, 3, 2]},
+        {(0.5, 4.0): [1, 1, 0]},
+        {(0.5, 4.0): [1, 2, 1]},
+    ]

@@ -1,6 +1,6 @@
 """How fast the store takes readings, how many bytes a sample takes, how long roll-ups take to read.
 
-    python bench/store.py [--url URL] [--replicas 200] [--hours 1] [--read-replicas 200]
+    python bench/store.py [--url URL] [--replicas 200] [--hours 0.5] [--day 12]
 
 Readings are drawn once with a fixed seed: 60 gauges and counters and 20 histograms of 20 buckets a replica, about four of
 ten slots moving between two scrapes. The roll-up read is timed on a day of minute roll-ups of three classes.
@@ -77,10 +77,10 @@ class Fleet:
         ]
 
 
-def ticks(fleet: Fleet, hours: float) -> Iterator[list[Reading]]:
+def ticks(fleet: Fleet, hours: float, start: float = START) -> Iterator[list[Reading]]:
     """Readings of ``hours``, a list a tick."""
     for i in range(int(hours * 3600 / EVERY) + 1):
-        yield fleet.tick(START + i * EVERY)
+        yield fleet.tick(start + i * EVERY)
 
 
 def main() -> None:
@@ -130,8 +130,9 @@ def day(url: str, replicas: int) -> None:
     fleet = Fleet(replicas, np.random.default_rng(8))
     batch: list[Reading] = []
     spent, n = 0.0, 0
+    begin = START + 30 * 86_400  # clear of the other part, which may be in the same database
     with Store.open(url) as store:
-        for i, tick in enumerate(ticks(fleet, 24)):
+        for i, tick in enumerate(ticks(fleet, 24, begin)):
             batch += tick
             if i % 240 == 239:
                 at = time.perf_counter()
@@ -145,12 +146,12 @@ def day(url: str, replicas: int) -> None:
             for c in fleet.targets[0][1].columns
             if c.kind == "histogram" and SIGNALS[c.signal].rollup
         )
-        end = START + 86_400
+        end = begin + 86_400
         for step in (60, 300, 3600):
             times = []
             for _ in range(5):
                 at = time.perf_counter()
-                matrix = store.rollup_matrix(signal, START, end, step)
+                matrix = store.rollup_matrix(signal, begin, end, step)
                 times.append(time.perf_counter() - at)
             shape = "+".join(str(len(ts)) for ts, _, _ in matrix.values())
             print(f"rollup_matrix({signal}, 24 h, step {step} s): {shape} rows, {min(times) * 1000:.1f} ms")

@@ -24,7 +24,14 @@ from sqlalchemy import Connection, Engine, Table, UpdateBase, bindparam, create_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+    SQLAlchemyError,
+)
 from sqlalchemy.pool import QueuePool
 
 from core.errors import StoreError
@@ -35,6 +42,21 @@ BUSY_SECONDS = 30
 LOCK_MIGRATE = 7106713001
 LOCK_WRITE = 7106713002
 """Keys of the PostgreSQL advisory locks: two processes migrating; several collectors merging the same roll-up rows."""
+
+
+class RowsRefused(StoreError):
+    """The database is there but cannot take these rows (a value out of range, a broken rule). Trying again will not help."""
+
+
+def database_file(url: str) -> Path | None:
+    """The file of a SQLite URL, absolute; None for PostgreSQL. ``StoreError`` for what is no database URL."""
+    parsed = _parse(url)
+    return Path(parsed.database or "").absolute() if parsed.get_backend_name() == "sqlite" else None
+
+
+def database_name(url: str) -> str:
+    """The URL without its password, to be shown or hashed."""
+    return _parse(url).render_as_string(hide_password=True)
 
 
 class Database:
@@ -85,6 +107,11 @@ class Database:
         """Database errors as ``StoreError`` that names the database and a fix."""
         try:
             yield
+        except (IntegrityError, DataError) as error:
+            raise RowsRefused(f"{self.name}: {_explain(error)}") from error
+        except OverflowError as error:
+            # sqlite3 itself, for an integer beyond 64 bits
+            raise RowsRefused(f"{self.name}: {error}") from error
         except DBAPIError as error:
             raise StoreError(f"{self.name}: {_explain(error)}") from error
         except SQLAlchemyError as error:
@@ -124,8 +151,7 @@ class Database:
                 isolation_level=None,
             )
             connection.execute("PRAGMA query_only=ON")
-            connection.execute("PRAGMA cache_size=-32768")
-            connection.execute("PRAGMA mmap_size=268435456")
+            connection.execute("PRAGMA cache_size=-8192")
             return connection
 
         engine = create_engine(

@@ -19,7 +19,7 @@ from sql import outputs as output_rows
 from sql import requests as request_rows
 from sql import targets as target_rows
 from sql.append import LIVE, AppendResult
-from sql.engine import Database
+from sql.engine import Database, RowsRefused, database_file, database_name
 from sql.incidents import LogEntry
 from sql.increments import BoolArray
 from sql.layouts import LayoutCache
@@ -28,7 +28,16 @@ from sql.rollups import MatrixKey, RollupRow
 from sql.series import SeriesCache
 from sql.targets import TargetRow
 
-__all__ = ["AppendResult", "LogEntry", "RollupRow", "Store", "TargetRow"]
+__all__ = [
+    "AppendResult",
+    "LogEntry",
+    "RollupRow",
+    "RowsRefused",
+    "Store",
+    "TargetRow",
+    "database_file",
+    "database_name",
+]
 
 
 class Store:

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -15,11 +16,12 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from core.errors import StoreError
+from core.records import OutputRecord
 from sql import migrate
 from sql.schema import metadata
-from sql.store import Store
+from sql.store import RowsRefused, Store, database_file, database_name
 from tests.servers import free_port
-from tests.sql.make import DONE, reading
+from tests.sql.make import DONE, T0, reading
 
 
 def test_a_new_file_gets_all_tables_and_opens_again(tmp_path: Path) -> None:
@@ -157,6 +159,20 @@ def test_a_server_that_is_away_is_said_to_be_away() -> None:
     with pytest.raises(StoreError, match=r"PostgreSQL does not answer\. Fix: start it") as error:
         Store.open(url)
     assert "secret" not in str(error.value)
+
+
+def test_the_file_and_the_name_of_a_url_can_be_asked_for(tmp_path: Path) -> None:
+    assert database_file(f"sqlite:///{tmp_path}/x.db") == tmp_path / "x.db"
+    assert database_file("postgresql://me:secret@host/x") is None
+    assert database_name("postgresql://me:secret@host/x") == "postgresql+psycopg://me:***@host/x"
+
+
+def test_rows_that_the_database_refuses_are_told_from_a_database_that_is_away(store: Store) -> None:
+    fine = OutputRecord("a", T0, T0, "chat", prompt_tokens=2**62)
+    with pytest.raises(RowsRefused):
+        store.add_outputs([fine, replace(fine, id="b", prompt_tokens=2**63)])
+    assert store.outputs(0, 1e11) == []
+    assert store.add_outputs([fine]) == 1
 
 
 def test_a_path_with_odd_characters_works(tmp_path: Path) -> None:

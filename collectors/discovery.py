@@ -36,11 +36,12 @@ class Endpoint:
     url: str
     address: str
     labels: Pairs = field(default=())
+    key: str = field(init=False, compare=False, repr=False)
+    """Identity for scheduling."""
 
-    @property
-    def key(self) -> str:
-        """Identity for scheduling."""
-        return self.url + "\0" + "\0".join(f"{k}={v}" for k, v in self.labels)
+    def __post_init__(self) -> None:
+        key = self.url + "\0" + "\0".join(f"{k}={v}" for k, v in self.labels)
+        object.__setattr__(self, "key", key)
 
 
 def endpoint(source: ScrapeSource, address: str, labels: Mapping[str, str]) -> Endpoint:
@@ -123,20 +124,25 @@ class Discovery:
         self._files: dict[str, tuple[tuple[int, int, int], list[Endpoint]]] = {}
         self._http: dict[str, list[Endpoint]] = {}
         self._http_due: dict[str, float] = {}
+        self._parts: list[list[Endpoint]] = []
+        self._now: list[Endpoint] = []
         self._static = self._endpoints(((t.url, t.labels) for t in source.targets), "targets")
 
     async def refresh(self) -> list[Endpoint]:
-        """All endpoints now, without duplicates, in a stable order."""
-        found = list(self._static)
-        for endpoints in await asyncio.to_thread(self._read_files):
-            found += endpoints
+        """All endpoints now, without duplicates, in a stable order; the same list object while nothing changes."""
+        parts = [self._static]
+        if self.source.file_sd:
+            parts += await asyncio.to_thread(self._read_files)
         for url in self.source.http_sd:
             now = time.monotonic()
             if now >= self._http_due.get(url, 0.0):
                 self._http_due[url] = now + max(HTTP_SD_EVERY, self.source.every)
                 await self._ask(url)
-            found += self._http.get(url, [])
-        return list({e.key: e for e in found}.values())
+            parts.append(self._http.get(url, []))
+        if [id(p) for p in parts] != [id(p) for p in self._parts]:
+            self._parts = parts
+            self._now = list({e.key: e for part in parts for e in part}.values())
+        return self._now
 
     def _endpoints(self, pairs: Iterable[tuple[str, Mapping[str, str]]], where: str) -> list[Endpoint]:
         out: list[Endpoint] = []

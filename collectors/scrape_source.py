@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from collectors.bodies import BodyTools
-from collectors.discovery import Discovery
+from collectors.discovery import Discovery, Endpoint
 from collectors.scrape import TargetScraper, slot_of, slots_of, tls_context
 from collectors.selfmetrics import SelfMetrics
 from collectors.slots import Gathering
@@ -55,6 +55,7 @@ class SourceScraper:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="first-read")
         self._tls = tls_context(source)
         self._running: dict[str, TargetScraper] = {}
+        self._followed: list[Endpoint] | None = None
         self._slots: list[dict[str, TargetScraper]] = [{} for _ in range(slots_of(source.every))]
 
     @property
@@ -118,7 +119,12 @@ class SourceScraper:
             await asyncio.sleep(self._refresh)
 
     async def _follow(self) -> None:
-        wanted = {e.key: e for e in await self._discovery.refresh()}
+        found = await self._discovery.refresh()
+        self._metrics.targets_up.labels(self._name).set(sum(bool(s.up) for s in self._running.values()))
+        if found is self._followed:
+            return
+        self._followed = found
+        wanted = {e.key: e for e in found}
         for key in self._running.keys() - wanted.keys():
             self._running.pop(key).close()
             self._slots[slot_of(key, len(self._slots))].pop(key, None)
@@ -144,7 +150,6 @@ class SourceScraper:
                 continue
             self._running[key] = self._slots[slot_of(key, len(self._slots))][key] = scraper
         self._metrics.targets.labels(self._name).set(len(self._running))
-        self._metrics.targets_up.labels(self._name).set(sum(bool(s.up) for s in self.scrapers))
 
 
 def _expire(fired: list[tuple[TargetScraper, float]]) -> None:

@@ -27,8 +27,10 @@ log = logging.getLogger(__name__)
 
 SOURCE = "collect"
 PROBLEMS_KEPT = 10_000
-WAIT_PER_COMMIT = 50.0
-STRETCH = 3.0
+WAIT_PER_COMMIT = 100.0
+"""A commit is followed by a pause of this many times its duration (commits then take a hundredth of the time) ..."""
+STRETCH = 4.0
+"""... but at least ``every`` seconds and at most this many times ``every``."""
 BATCH = 2_000
 """Readings in one commit at most."""
 
@@ -63,7 +65,7 @@ class Writer:
         metrics: SelfMetrics | None = None,
         *,
         every: float = 1.0,
-        heartbeat: float = 5.0,
+        heartbeat: float = 10.0,
         memory_limit: int = 20_000,
         maintenance: Callable[[Sink], None] | None = None,
         maintenance_every: float = 3600.0,

@@ -215,6 +215,11 @@ def burst(lines: list[Line], quick: bool) -> None:
         print("\n".join(line.text() for line in lines[-3:]))
 
 
+def ratio(rows: list[dict[str, float]], at: int, name: str) -> float:
+    """A series 14 s after ``at``, as a share of what it was."""
+    return rows[at + 14][name] / max(1.0, rows[at][name])
+
+
 def saturation(lines: list[Line], name: str, pool: PoolSpec) -> None:
     """300 requests at 10/s on a small card: what the 1 Hz series and the request records show."""
     series = TRACES / f"measured/vllm_timeseries_1hz_{name}.parquet"
@@ -242,6 +247,7 @@ def saturation(lines: list[Line], name: str, pool: PoolSpec) -> None:
     if series.exists() and requests.exists():
         s, q = pd.read_parquet(series), pd.read_parquet(requests)
         waiting = s[s.waiting > 5]
+        top = int((s.kv_cache_pct > 95).idxmax()) if (s.kv_cache_pct > 95).any() else None
         m = {
             "took": float(len(s)),
             "gen": float(s.gen_throughput.mean()),
@@ -251,8 +257,11 @@ def saturation(lines: list[Line], name: str, pool: PoolSpec) -> None:
             "ttft": float((q.first_token_ts - q.arrival_time).median()),
             "prefill": float((q.first_token_ts - q.scheduled_ts).median()),
             "tpot": float(((q.last_token_ts - q.first_token_ts) / (q.output_toks - 1)).median()),
-            "full": float((s.kv_cache_pct > 95).idxmax()) if (s.kv_cache_pct > 95).any() else math.nan,
         }
+        if top is not None:
+            m["full"] = float(top)
+            m["fell"] = float(s.running[top + 14] / s.running[top])
+            m["queue"] = float(s.waiting[top + 14])
     busy = [r["running"] for r in rows if r["waiting"] > 5]
     tpot = statistics.median(f.decode / max(1, f.output_tokens - 1) for f in finishes)
     print(f"Saturation: {name}, {len(finishes)} requests")
@@ -267,15 +276,13 @@ def saturation(lines: list[Line], name: str, pool: PoolSpec) -> None:
         Line("time per output token p50", tpot, m.get("tpot"), "s"),
     ]
     shown = 8
-    if full is not None and m.get("full") is not None:
-        lines.append(Line("seconds until KV is 95 % full", full + 1, m["full"] + 1, "s"))
-        shown = 9
-        after = rows[full : full + 14]
-        first, last = after[0], after[-1]
-        print(
-            f"  in the 14 s after that: running {first['running']:.0f} → {last['running']:.0f} (measured 40 → 27),"
-            f" waiting {first['waiting']:.0f} → {last['waiting']:.0f} (measured 12 → 164)"
-        )
+    if full is not None and ("full" in m or not m):
+        lines.append(Line("seconds until KV is 95 % full", full + 1, m["full"] + 1 if m else None, "s"))
+        lines += [
+            Line("14 s later: running, share of then", ratio(rows, full, "running"), m.get("fell")),
+            Line("14 s later: waiting", rows[full + 14]["waiting"], m.get("queue")),
+        ]
+        shown = 11
     print("\n".join(line.text() for line in lines[-shown:]))
 
 
@@ -285,7 +292,7 @@ def sweep(lines: list[Line], quick: bool) -> None:
     data = pd.read_parquet(path) if path.exists() else None
     print("AIBrix sweep, 8 replicas, no shared prefix (setup naive)")
     for qps in (0.5, 1.7, 2.5, 2.9, 3.3, 3.7, 4.1):
-        pool = one_engine(90_000, L20_8B, replicas=8, max_running=256, token_budget=2_048, router="pinned")
+        pool = one_engine(170_000, L20_8B, replicas=8, max_running=256, token_budget=2_048, router="pinned")
         traffic = TrafficSpec(
             "qa", "p", rate=qps, shared_tokens=0, first=LogNormal(21_073), output=LogNormal(100), turns=1.0,
             timeout=1e6, retries=0, abort_share=0.0, tenants={"all": 1.0},

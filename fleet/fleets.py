@@ -66,7 +66,7 @@ def disaggregated(seed: int = 0) -> FleetSpec:
         model="glm-5",
         version="0.7.0",
         gpus_per_replica=2,
-        kv_tokens=420_000,
+        kv_tokens=140_000,
         max_running=96,
         speeds=slow_prefill,
         router="least_loaded",
@@ -75,7 +75,7 @@ def disaggregated(seed: int = 0) -> FleetSpec:
         spec_tokens=3,
         accept_rate=0.6,
     )
-    return FleetSpec((prefill, decode, chat_pool()), (rag("docs-p", 5.0), chat("chat-a", 2.2)), seed=seed)
+    return FleetSpec((prefill, decode, chat_pool()), (rag("docs-p", 5.0, max_tokens=4_096), chat("chat-a", 2.2)), seed=seed)
 
 
 def adapters(seed: int = 0) -> FleetSpec:

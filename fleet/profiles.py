@@ -44,10 +44,10 @@ L20_8B = Speeds(
     kv_bytes_per_token=131_072.0,
 )
 RTXPRO6000_30B = Speeds(
-    step=0.0095,
+    step=0.0090,
     sequence=0.000115,
     context=2.6e-8,
-    prefill=8.5e-5,
+    prefill=6.0e-5,
     attention=4.0e-10,
     draft=0.0,
     kv_bytes_per_token=98_304.0,

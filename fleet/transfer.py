@@ -37,7 +37,8 @@ class Transfers:
         self.slowdown: dict[str, float] = {}
         self.failures: dict[str, float] = {}
         self._queues: dict[Engine, deque[Pending]] = {}
-        self._links: dict[Engine, float] = {}
+        self._lines: dict[Engine, deque[Pending]] = {}
+        self._busy: set[Engine] = set()
         self._by_request: dict[Request, Pending] = {}
         self._rng = Random(f"{seed}:transfers")
 
@@ -83,19 +84,31 @@ class Transfers:
 
     def _send(self, pending: Pending, now: float) -> None:
         target, request = pending.target, pending.here.request
-        pool = target.spec.name
         request.stage, request.where = pending.here, target
-        speeds = target.speeds
-        size = request.prompt * speeds.kv_bytes_per_token
-        seconds = HANDSHAKE + size / speeds.transfer_bytes_per_second * self.slowdown.get(pool, 1.0)
-        begin = max(now, self._links.get(target, 0.0))
-        self._links[target] = begin + seconds
-        fails = self._rng.random() < self.failures.get(pool, 0.0)
-        self.sim.at(begin + seconds, lambda t: self._arrived(pending, begin, seconds, size, fails, t))
+        self._lines.setdefault(target, deque()).append(pending)
+        if target not in self._busy:
+            self._next(target, now)
 
-    def _arrived(
-        self, pending: Pending, begin: float, seconds: float, size: float, fails: bool, now: float
-    ) -> None:
+    def _next(self, target: Engine, now: float) -> None:
+        """One transfer at a time goes over an engine's link; those that nobody wants any more are left out."""
+        line = self._lines.get(target)
+        while line:
+            pending = line.popleft()
+            if pending.dead:
+                continue
+            pool = target.spec.name
+            size = pending.here.request.prompt * target.speeds.kv_bytes_per_token
+            seconds = HANDSHAKE + size / target.speeds.transfer_bytes_per_second * self.slowdown.get(
+                pool, 1.0
+            )
+            fails = self._rng.random() < self.failures.get(pool, 0.0)
+            self._busy.add(target)
+            self.sim.at(now + seconds, lambda t: self._arrived(pending, seconds, size, fails, t))  # noqa: B023
+            return
+
+    def _arrived(self, pending: Pending, seconds: float, size: float, fails: bool, now: float) -> None:
+        self._busy.discard(pending.target)
+        self._next(pending.target, now)
         if pending.dead:
             return
         source, target, here, there = pending.source, pending.target, pending.here, pending.there
@@ -141,6 +154,7 @@ class Transfers:
     def crashed(self, engine: Engine, now: float) -> list[Request]:
         """Requests whose hand-over involves an engine that died."""
         self._queues.pop(engine, None)
+        self._lines.pop(engine, None)
         return [r for r, p in self._by_request.items() if engine in (p.source, p.target)]
 
     def waiting(self, engine: Engine) -> int:

@@ -19,14 +19,14 @@ from pathlib import Path
 
 from aiohttp import web
 
-from app.demo_history import FRESH, WARM, HistoryMaker
+from app.demo_history import FRESH, WARM, HistoryMaker, faces_of
 from app.fleet_ingest import Gather, tools_of
 from core.config import load_config
 from core.config_models import Config
 from core.records import Event
 from fleet import scenarios
 from fleet.director import STORY, Director, Scene, scripted
-from fleet.faces.targets import FleetFaces, Seen
+from fleet.faces.targets import Seen
 from fleet.fleets import demo as demo_fleet
 from fleet.history import EVERY
 from fleet.model import Attempt, FleetSpec
@@ -118,7 +118,7 @@ def begin(folder: Path, orders: Orders, config: Config, store: Store, logs: Logs
         (folder / DONE).write_text(f"{time.time():.0f}\n", "utf-8")
         faces = maker.faces
     else:
-        faces = FleetFaces(sim)
+        faces = faces_of(sim)
     director = Director(story, sim.now + 20.0, orders.speed)
     return LiveFleet(sim, faces, director, logs.sink)
 

@@ -35,6 +35,11 @@ ANY_MINUTE = 1_700_000_040
 Lines = Callable[[list[str]], None]
 
 
+def faces_of(sim: Fleet) -> FleetFaces:
+    """The fleet's faces without the gateway's own metrics: its log says the same and more, request by request."""
+    return FleetFaces(sim, gateway=False)
+
+
 class Requests:
     """Gateway attempts of the past, as the importer would fold them."""
 
@@ -95,7 +100,7 @@ class HistoryMaker:
         fresh: float = FRESH,
     ) -> None:
         self.store, self.sim, self.gather = store, sim, gather
-        self.faces = FleetFaces(sim)
+        self.faces = faces_of(sim)
         self._requests = Requests(store, config)
         self._answers, self._attempts = log_answers, log_attempts
         self._long, self._recent, self._warm, self._fresh = long, recent, warm, fresh

@@ -1,0 +1,139 @@
+"""The detectors on simulated fleets with known faults: ``python -m bench.fleet_scores [SCENARIO ...] [--seed N] [--hours H]``.
+
+Each scenario is simulated, its scrapes go straight into a new database (the same plans and transactions as a scrape),
+answers and gateway log through the importers; then a back-test, and its incidents against the truth. One table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from app.commands.demo import CONFIG
+from app.fleet_ingest import Gather, tools_of
+from bench.score import Score, score
+from collectors.outputs import import_outputs
+from collectors.requests import import_requests
+from core.classes import ClassRules
+from core.config import Config, load_config
+from core.roles import Roles
+from detectors.backtest import backtest
+from fleet import scenarios
+from fleet.faces.targets import FleetFaces
+from fleet.history import play
+from fleet.model import FleetSpec
+from fleet.outputs.files import Sampler, attempt, line
+from fleet.simulation import Simulation
+from sql.store import Store
+
+LAG = 30.0
+FLUSH = 4000
+
+
+def configuration(folder: Path) -> Config:
+    """The demonstration's classes and objectives, over a database in ``folder``."""
+    path = folder / "gustfront.yaml"
+    path.write_text(
+        CONFIG.format(
+            database=json.dumps(f"sqlite:///{folder / 'fleet.db'}"),
+            control="http://127.0.0.1:9",
+            gateway=json.dumps(str(folder / "gateway.jsonl")),
+            answers=json.dumps(str(folder / "requests.jsonl")),
+            host="127.0.0.1",
+            port=8501,
+        ),
+        "utf-8",
+    )
+    return load_config(path)
+
+
+def fill(spec: FleetSpec, folder: Path, config: Config, store: Store) -> dict[str, Any]:
+    """Simulate ``spec`` into the store; the truth."""
+    assert spec.end is not None
+    sim = Simulation(spec)
+    faces = FleetFaces(sim, gateway=False)
+    source = next(s.scrape for s in config.sources if s.scrape is not None)
+    gather = Gather(tools_of(config), source, "127.0.0.1:9")
+    share = 0.5 if any(f.load_correlated is not None for f in spec.faults) else 0.25
+    sampler = Sampler(spec.seed, share)
+    pending = 0
+    with (
+        (folder / "requests.jsonl").open("w", encoding="utf-8") as answers,
+        (folder / "gateway.jsonl").open("w", encoding="utf-8") as attempts,
+    ):
+        for tick in play(sim, faces, spec.end):
+            for target in tick.targets:
+                gather.add(tick.t, target)
+            pending += len(tick.targets)
+            answers.writelines(sampler.lines(tick.seen.finishes))
+            attempts.writelines(line(attempt(a, tenants=True)) for a in tick.seen.attempts)
+            if pending >= FLUSH:
+                store.append(gather.take())
+                pending = 0
+    store.append(gather.take())
+    rules, roles = ClassRules.from_config(config.classes), Roles.from_config(config.roles)
+    import_outputs(store, folder / "requests.jsonl", rules, roles, config=config)
+    import_requests(store, folder / "gateway.jsonl", rules, roles, config=config)
+    return {**sim.truth(), "replicas": sum(p.replicas for p in spec.pools)}
+
+
+def run(name: str, seed: int, hours: float) -> tuple[Score, list[dict[str, Any]], float]:
+    """One scenario: its score, the incidents, seconds taken."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="gustfront-bench-") as at:
+        folder = Path(at)
+        config = configuration(folder)
+        spec = scenarios.build(name, seed, hours=hours)
+        with Store.open(config.database) as store:
+            truth = fill(spec, folder, config, store)
+            found = [i.as_json() for i in backtest(store, config, truth["start"], truth["end"], LAG)]
+    return score(truth, found), found, time.perf_counter() - began
+
+
+def table(total: Score) -> str:
+    """All rows and the summary, as text."""
+    lines = [f"{'scenario':26s} {'true kind':25s} {'said':25s} right  delay  scope load"]
+    for r in total.rows:
+        delay = "" if r.delay is None else f"{r.delay:6.0f}"
+        load = "" if r.load is None else ("yes" if r.load else "no")
+        right = "yes" if r.right else "NO"
+        lines.append(
+            f"{r.scenario:26s} {r.kind:25s} {r.said or '-':25s} {right:5s} {delay:>6s}  {r.overlap:5.2f} {load}"
+        )
+    lines += [f"{s:26s} FALSE ALARM {k} at {t} on {p}" for s, k, t, p in total.false]
+    for key, value in total.summary().items():
+        lines.append(f"  {key:32s} {'-' if value is None else f'{value:.3g}'}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("scenarios", nargs="*", help="all by default")
+    parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--hours", type=float, default=scenarios.HOURS)
+    parser.add_argument("--keep", type=Path, help="write each scenario's incidents here")
+    args = parser.parse_args()
+    total = Score()
+    for name in args.scenarios or scenarios.names():
+        result, found, seconds = run(name, args.seed, args.hours)
+        total += result
+        said = (
+            ", ".join(f"{r.said or 'missed'}{'' if r.right else ' (wrong)'}" for r in result.rows) or "silent"
+        )
+        print(f"{name}: {said}; {len(result.false)} false; {seconds:.0f} s", file=sys.stderr, flush=True)
+        if args.keep:
+            args.keep.mkdir(parents=True, exist_ok=True)
+            (args.keep / f"{name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False), "utf-8")
+    print(table(total))
+
+
+if __name__ == "__main__":
+    main()

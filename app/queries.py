@@ -3,12 +3,14 @@ its keys are rounded, so that one visitor's answer serves the next."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import streamlit as st
 
 from app.services import cards as cards_service
 from app.services import fleet, health, incident_load, slos
+from app.services.gateway import Chunk, Detail, Fold, Where, fold
 from app.services.heat import HeatMap
 from app.services.incident_view import IncidentView
 from app.services.measures import HEAT_MAP, MEASURES
@@ -18,6 +20,7 @@ from app.services.slos import SloDetail, SloRow
 from app.services.view import View
 from app.storage import configuration, shared_store
 from core.incidents import Incident
+from core.slo import Objective
 
 BRIEF, LONG, SLOW = 10.0, 60.0, 300.0
 
@@ -68,9 +71,31 @@ def _key(view: View) -> View:
     return replace(view, newest=None if view.newest is None else view.newest // 15 * 15)
 
 
+@st.cache_data(ttl=SLOW * 6, max_entries=2000, show_spinner=False, refresh_mode="background")
+def _finished(
+    url: str, objectives: tuple[Objective, ...], where: Where, start: float, end: float, detail: Detail
+) -> Chunk:
+    return fold(shared_store(url), objectives, where, start, end, detail)
+
+
+def _folder(url: str) -> Fold:
+    """Reads the gateway log; whole spans that ended an hour before the newest data are remembered."""
+    known = _newest(url)
+
+    def read(
+        objectives: Sequence[Objective], where: Where, start: float, end: float, detail: Detail
+    ) -> Chunk:
+        whole = start % 3600 == 0 and end % 3600 == 0 and known is not None and end <= known - 3600
+        if whole:
+            return _finished(url, tuple(objectives), where, start, end, detail)
+        return fold(shared_store(url), objectives, where, start, end, detail)
+
+    return read
+
+
 @st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
 def _slo_rows(url: str, view: View) -> tuple[SloRow, ...]:
-    return slos.rows(shared_store(url), view, configuration())
+    return slos.rows(shared_store(url), view, configuration(), _folder(url))
 
 
 def _slow_key(view: View) -> View:
@@ -145,7 +170,7 @@ def slo_rows(view: View) -> tuple[SloRow, ...]:
 
 @st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
 def _slo_detail(url: str, view: View, name: str) -> SloDetail:
-    return slos.detail(shared_store(url), view, configuration(), name)
+    return slos.detail(shared_store(url), view, configuration(), name, _folder(url))
 
 
 def slo_detail(view: View, name: str) -> SloDetail:

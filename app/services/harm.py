@@ -145,14 +145,16 @@ def missed_since(w: Within, t: FloatArray, objective: float, earliest: float) ->
     """Start of the first late minute of a persistent miss at or after ``earliest``, or None. ``t``: ends of the minutes."""
     late = w.n - w.high
     over = np.zeros(len(w.n), bool)
-    for i in np.flatnonzero(t >= earliest):
+    for at in np.flatnonzero(t >= earliest):
+        i = int(at)
         a = max(0, i - SPAN + 1)
         k, n = int(late[a : i + 1].sum()), int(w.n[a : i + 1].sum())
         over[i] = n > 0 and k > (1 - objective) * n and exact_interval(k, n)[0] > 1 - objective
-    for i in np.flatnonzero(over):
+    for at in np.flatnonzero(over):
+        i = int(at)
         following = over[i : i + SPAN]
         if following.sum() * 2 > len(following):
             minutes = range(max(0, i - SPAN + 1), i + 1)
-            first = next(j for j in minutes if late[j] > (1 - objective) * w.n[j])
+            first = next(m for m in minutes if late[m] > (1 - objective) * w.n[m])
             return float(t[first] - 60.0)
     return None

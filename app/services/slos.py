@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.services import latency
-from app.services.gateway import GatewayMinutes, read_gateway
+from app.services.gateway import FINE_SECONDS, Fold, GatewayMinutes, Where, folder, read_gateway
 from app.services.harm import within
 from app.services.latency import Hists, Matrix, Series, Windowed
 from app.services.view import View
@@ -20,8 +20,6 @@ from core.frames import FloatArray, IntArray
 from core.slo import Attainment, Objective, Tally, attain
 from sql.store import Store
 
-FINE_SECONDS = 3 * 86400.0 + 3600.0
-"""Minutes are read for the longest burn window; what is older is read by the hour."""
 HOUR = 3600.0
 MIN_SHARE_N = 20
 
@@ -100,14 +98,17 @@ class _Engine:
     older_minutes: int
 
 
-def rows(store: Store, view: View, config: Config) -> tuple[SloRow, ...]:
-    """All configured objectives that pass the view's class filter, in the order of the configuration."""
+def rows(store: Store, view: View, config: Config, read: Fold | None = None) -> tuple[SloRow, ...]:
+    """All configured objectives that pass the view's class filter, in the order of the configuration.
+
+    ``read`` folds the gateway log; one that remembers finished spans makes a long window cheap.
+    """
     wanted = [s for s in config.slos if view.has(class_=s.class_)]
     if not wanted:
         return ()
     end = latency.last_minute(view)
     objectives = [Objective.from_config(s) for s in wanted]
-    gateway = read_gateway(store, objectives, end, view)
+    gateway = read_gateway(read or folder(store), objectives, end, Where(view.pool, view.model))
     return tuple(
         row(store, s, o, view, end, gateway.get(o.name)) for s, o in zip(wanted, objectives, strict=True)
     )
@@ -141,7 +142,7 @@ def row(
     matrix = store.rollup_matrix(objective.signal, now_start, end, step=60, classes=[objective.class_])
     hists = latency.on_grid(matrix, now_start, end, 60.0, view=view).get(objective.class_, {})
     if point != "engine" and gateway is not None and objective.signal == "ttft_seconds":
-        p99: Windowed | None = gateway.current_p99(end)
+        p99: Windowed | None = gateway.p99_at(end)
     else:
         p99 = latency.current(hists, 0.99) if hists else None
     left = attainment.budget_left[0] if math.isfinite(attainment.budget_left[0]) else 1.0
@@ -186,11 +187,11 @@ def _judge_gateway(
     objective: Objective, g: GatewayMinutes, start: float, end: float
 ) -> tuple[Attainment, MinuteTallies, int]:
     minutes = MinuteTallies(g.tallies)
-    covered = sum(start <= m < end for m in g.covered)
+    total = g.older + minutes.window(start, end)
     return (
-        attain(objective, minutes.window(start, end), minutes=(end - start) / 60, covered=covered),
+        attain(objective, total, minutes=(end - start) / 60, covered=g.covered),
         minutes,
-        covered,
+        g.covered,
     )
 
 
@@ -291,7 +292,7 @@ def notes_for(o: Objective, point: str, a: Attainment, hists: Hists) -> tuple[st
     return tuple(out)
 
 
-def detail(store: Store, view: View, config: Config, name: str) -> SloDetail:
+def detail(store: Store, view: View, config: Config, name: str, read: Fold | None = None) -> SloDetail:
     """Curves of one objective over the view's range; empty where it is not configured (any more)."""
     slo = next((s for s in config.slos if s.name == name), None)
     if slo is None:
@@ -299,7 +300,8 @@ def detail(store: Store, view: View, config: Config, name: str) -> SloDetail:
     o = Objective.from_config(slo)
     end, step = latency.last_minute(view), view.step
     grid_start = float(np.floor((view.start - latency.LOOK_BACK) / step) * step)
-    gateway = read_gateway(store, [o], end, view, since=grid_start).get(name)
+    where = Where(view.pool, view.model)
+    gateway = read_gateway(read or folder(store), [o], end, where, since=grid_start).get(name)
     point = choose_point(slo.point, gateway)
     if point != "engine" and gateway is not None:
         return SloDetail(

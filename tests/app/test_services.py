@@ -375,3 +375,35 @@ def test_a_few_late_requests_in_one_minute_do_not_begin_a_miss() -> None:
     t = 60.0 * np.arange(1, 31)
     since = missed_since(Within(n - late, n - late, n), t, 0.99, 0.0)
     assert since == 1200.0
+
+
+def test_the_log_is_folded_in_whole_days_and_hours_without_gap_or_overlap() -> None:
+    from app.services.gateway import spans
+
+    end = END + 37 * 60
+    pieces = list(spans(end - 28 * 86400, end))
+    assert pieces[0][0] == end - 28 * 86400
+    assert pieces[-1][1] == end
+    assert all(a[1] == b[0] for a, b in zip(pieces, pieces[1:], strict=False))
+    inner = pieces[1:-1]
+    assert all(a % 3600 == 0 and b % 3600 == 0 for a, b, _ in inner)
+    assert len(pieces) < 110
+    assert all(b - a <= 3600 for a, b, fine in pieces if fine)
+
+
+def test_a_window_longer_than_the_fine_part_counts_everything(storm_store: Store, config: Config) -> None:
+    late = View(END + 5 * 86400, END + 5 * 86400 + 3600, live=False, newest=END)
+    row = slos.rows(storm_store, late, config)[0]
+    assert row.point == "gateway"
+    assert row.attainment.tally.counted == int(MINUTES * 60 / 3)
+    assert row.covered_minutes == MINUTES
+    assert row.p99 is not None
+    assert row.p99.q.state == "no_traffic"
+    engine = slos.rows(storm_store, late, config)[1]
+    assert engine.attainment.tally.counted > 0
+
+
+def test_objectives_over_a_chosen_span_count_only_that_span(storm_store: Store, config: Config) -> None:
+    calm = slos.slo_rows(storm_store, config, START, STORM)[0]
+    assert calm.attainment.tally.bad == 0
+    assert calm.attainment.tally.good == int((STORM - START) / 3)

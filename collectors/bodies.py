@@ -11,9 +11,8 @@ from collectors.dictionary import Dictionary
 from collectors.discovery import Endpoint
 from collectors.exposition import Exposition, Limits, PrefixCache
 from collectors.knownlines import KnownLines
-from collectors.mapping import plan as make_plan
 from collectors.plan import Plan
-from collectors.sharing import Pool, content
+from collectors.shapes import Shapes
 from core.classes import ClassRules
 from core.config_models import ScrapeSource
 from core.frames import FloatArray, IntArray, Reading, Target
@@ -24,7 +23,7 @@ EXAMINE_EVERY = 40
 """Scrapes between two looks at what cannot be true in the values (buckets that fall, impossible ratios)."""
 
 
-CALM_SCRAPES = 20
+CALM_SCRAPES = 10
 """Scrapes without a new line after which a target's line cache is dropped."""
 
 
@@ -35,7 +34,10 @@ class BodyTools:
     dictionary: Dictionary
     classes: ClassRules
     roles: Roles
-    pool: Pool = field(default_factory=Pool)
+    shapes: Shapes = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shapes", Shapes(self.dictionary, self.classes))
 
     def target(self, endpoint: Endpoint, source: str) -> Target:
         """The target of an endpoint as far as its labels tell."""
@@ -57,7 +59,7 @@ class BodyReader:
         self._limits = Limits(
             max_bytes=source.max_bytes, max_series=source.max_series, max_label_length=source.max_label_length
         )
-        self._cache = PrefixCache(self._limits, target.source)
+        self._cache: PrefixCache | None = None
         self._plan: Plan | None = None
         self._generation = -1
         self._since = 0
@@ -83,10 +85,17 @@ class BodyReader:
     def values(self, body: bytes, t: float) -> tuple[FloatArray | None, list[Problem]]:
         """The raw values of a body for :meth:`reading` or :func:`read_together`, and what is wrong with it."""
         values = None if self._known is None else self._known.read(body)
+        problems: list[Problem] = []
         if values is not None:
             problems = [replace(p, ts=t) for p in self._standing] if self._standing else []
             self._rest()
+        elif self._cache is None and (alike := self._tools.shapes.match(body, self._base)) is not None:
+            self._known, self._plan, values = alike
+            self._standing, self._since, self.fresh = [], 0, False
+            self._retarget()
         else:
+            if self._cache is None:
+                self._cache, self._generation = PrefixCache(self._limits, self._base.source), -1
             found = self._cache.scrape(body, ts=t)
             self.fresh = False
             problems = self._standing = [self._named(p, t) for p in found.problems]
@@ -94,7 +103,7 @@ class BodyReader:
                 self._known = None
                 return None, problems
             values = found.values
-            self._learn(found)
+            self._learn(self._cache, found)
         if self._since % EXAMINE_EVERY == 0:
             unlikely = self.plan.problems(values, source=self._base.source, ts=t)
             problems = problems + [self._named(p, t) for p in unlikely]
@@ -117,28 +126,27 @@ class BodyReader:
         """A reading of folded values."""
         return Reading(self.target, t, self.plan.layout, gauges, counts, sums, self.plan.start(values))
 
-    def _learn(self, found: Exposition) -> None:
+    def _learn(self, cache: PrefixCache, found: Exposition) -> None:
         """Plan anew if the series changed, and remember what each line of the body just read was."""
-        cache, plan, pool = self._cache, self._plan, self._tools.pool
+        plan, shapes = self._plan, self._tools.shapes
         lines, heads, slots = cache._lines, cache._line_head, cache._line_slot
         if plan is None or found.generation != self._generation:
-            plan = make_plan(found.series, self._tools.dictionary, self._tools.classes, self._base)
-            plan.layout = pool.one(plan.layout, plan.layout.id)
-            plan.folds = pool.one(plan.folds, content(plan.folds))
-            self._plan, self._generation, self._since = plan, found.generation, 0
+            plan = self._plan = shapes.new_plan(found.series, self._base)
+            self._generation, self._since = found.generation, 0
             cache.keep(plan.used)
             self._retarget()
         self._known, self._calm = None, 0
         # While series are absent the cache counts for how long, so it has to see those bodies itself.
         if lines and not cache._absent:
-            known = KnownLines(lines, heads, slots, plan.used, len(found.series))
-            self._known = pool.one(known, known.key)
+            self._known = shapes.one(KnownLines(lines, heads, slots, plan.used, len(found.series)))
+            if not self._standing:
+                shapes.add(self._known, found.series, plan, self._base)
 
     def _rest(self) -> None:
         """After a calm while, drop the cache, most of a target's memory: the next unusual body is read from scratch."""
         self._calm += 1
         if self._calm == CALM_SCRAPES:
-            self._cache, self._generation = PrefixCache(self._limits, self._base.source), -1
+            self._cache = None
 
     def set_version(self, version: str) -> None:
         """The engine's version as it told it elsewhere; what the series say wins."""

@@ -20,7 +20,19 @@ from urllib.parse import quote
 
 import numpy as np
 import orjson
-from sqlalchemy import Connection, Engine, Table, UpdateBase, bindparam, create_engine, event, text
+from sqlalchemy import (
+    ARRAY,
+    Connection,
+    Engine,
+    Table,
+    UpdateBase,
+    bindparam,
+    create_engine,
+    event,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import URL, make_url
@@ -234,12 +246,18 @@ def bulk(
     ``conflict`` False makes an existing row an error.
 
     The statement is compiled once and handed to the driver with plain Python values: SQLAlchemy's own executemany spends more
-    time on naming parameters than SQLite on writing them. This and what it calls are all that knows of dialects.
+    time on naming parameters than SQLite on writing them. PostgreSQL gets the rows as one array a column, in one statement
+    (a fifth of the time of a statement a row); no key may then come twice. This and what it calls are all that knows of
+    dialects.
     """
-    if rows:
-        connection.exec_driver_sql(
-            _compiled(connection.dialect.name, table, keys, update, conflict), list(rows)
-        )
+    sql = _compiled(connection.dialect.name, table, keys, update, conflict) if rows else ""
+    if connection.dialect.name == "sqlite":
+        if rows:
+            connection.exec_driver_sql(sql, list(rows))
+        return
+    for start in range(0, len(rows), 5000):
+        columns = zip(*rows[start : start + 5000], strict=True)
+        connection.exec_driver_sql(sql, tuple(list(c) for c in columns))
 
 
 def many(connection: Connection, statement: UpdateBase, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -251,7 +269,12 @@ def many(connection: Connection, statement: UpdateBase, rows: Sequence[Mapping[s
 
 @lru_cache(maxsize=256)
 def _compiled(dialect: str, table: Table, keys: tuple[str, ...], update: Update, conflict: bool) -> str:
-    statement: Any = (sqlite.insert if dialect == "sqlite" else postgresql.insert)(table)
+    if dialect == "sqlite":
+        statement: Any = sqlite.insert(table).values({k: bindparam(k) for k in keys})
+    else:
+        arrays = [bindparam(k, type_=ARRAY(table.c[k].type)) for k in keys]
+        rows = func.unnest(*arrays).table_valued(*keys, name="new").render_derived()
+        statement = postgresql.insert(table).from_select([table.c[k] for k in keys], select(*rows.c))
     primary = list(table.primary_key.columns)
     if conflict and update is None:
         statement = statement.on_conflict_do_nothing(index_elements=primary)
@@ -260,7 +283,7 @@ def _compiled(dialect: str, table: Table, keys: tuple[str, ...], update: Update,
         chosen = update(table, excluded) if callable(update) else {k: excluded[k] for k in update or ()}
         values = {table.c[k]: v for k, v in chosen.items()}
         statement = statement.on_conflict_do_update(index_elements=primary, set_=values)
-    sql, order = _rendered(dialect, statement.values({k: bindparam(k) for k in keys}))
+    sql, order = _rendered(dialect, statement)
     if order != keys:
         raise ValueError(f"the columns of {table.name} must be given in the order {order}, not {keys}")
     return sql

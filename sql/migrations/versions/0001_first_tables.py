@@ -217,6 +217,7 @@ def upgrade() -> None:
             ["units.id"],
         ),
         sa.PrimaryKeyConstraint("id"),
+        postgresql_with={"fillfactor": "50"},
     )
     op.create_table(
         "frames",
@@ -250,6 +251,7 @@ def upgrade() -> None:
             ["series.id"],
         ),
         sa.PrimaryKeyConstraint("series_id", "resolution", "ts"),
+        postgresql_with={"fillfactor": "50"},
         sqlite_with_rowid=False,
     )
     op.create_table(
@@ -281,4 +283,9 @@ def upgrade() -> None:
             ["targets.id"],
         ),
         sa.PrimaryKeyConstraint("target_id", "stream"),
+        postgresql_with={"fillfactor": "50"},
     )
+    if op.get_bind().dialect.name == "postgresql":
+        # packed already: PostgreSQL need not try again at each scrape
+        op.execute("ALTER TABLE target_state ALTER COLUMN data SET STORAGE EXTERNAL")
+        op.execute("ALTER TABLE frames ALTER COLUMN data SET STORAGE EXTERNAL")

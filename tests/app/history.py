@@ -6,7 +6,7 @@ Pool ``coder`` (three replicas, class ``coding-agent``, objective 5 s) stalls on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -236,6 +236,30 @@ def write(store: Store, *, pool: str = "coder", prefix: str = "coder", model_tex
             )
         ]
     )
+
+
+def make_live(folder: Path, now: float) -> tuple[History, float]:
+    """The fleet's scrapes moved so that the last one is a few seconds old; returns the shift too."""
+    url = f"sqlite:///{folder / 'live.db'}"
+    shift = float((now - END) // 15 * 15)
+    rows = [
+        replace(r, t=r.t + shift, start=START - 3600 + shift)
+        for i in range(3)
+        for r in readings(
+            "coder",
+            f"coder-{i}",
+            edges=VLLM,
+            classes=("coding-agent",),
+            ttft=2.0,
+            stalls=i < 2,
+            component="vllm",
+        )
+    ]
+    rows.sort(key=lambda r: r.t)
+    with Store.open(url) as store:
+        for i in range(0, len(rows), 500):
+            store.append(rows[i : i + 500])
+    return History(url, config_file(folder, url)), shift
 
 
 def config_file(folder: Path, url: str) -> Path:

@@ -6,6 +6,7 @@ Screenshots go to ``tests/screenshots`` (not under version control) to be looked
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -13,8 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from app.services.wording import stamp
+from sql.store import Store
 from tests.app.browser import Browser, browser, find_chromium
-from tests.app.history import END, History
+from tests.app.history import END, STORM, History, make_live, storm
 from tests.app.server import running_app
 
 pytestmark = [
@@ -157,3 +159,28 @@ def test_an_empty_installation_is_welcomed(empty_history: History, tmp_path: Pat
         light.screenshot(SHOTS / "empty.png")
         assert_healthy(light, url)
         assert json.dumps("gustfront backfill")[1:-1] in light.text()
+
+
+def test_a_live_page_refreshes_itself(tmp_path: Path, light: Browser) -> None:
+    history, shift = make_live(tmp_path, time.time())
+    with running_app(history.config, tmp_path) as url:
+        look(light, f"{url}/", "Open and recent")
+        text = light.text()
+        assert "showing history" not in text
+        assert "as of now" in text
+        assert "s behind" in text.replace("\u00a0", " ")
+        assert "No open incident" in text
+        with Store.open(history.url) as store:
+            at = STORM + shift
+            store.save_incident(
+                storm(
+                    started_at=at,
+                    announced_at=at,
+                    detected_at=at,
+                    diagnosed_at=at,
+                    updated_at=at,
+                    evidence=(),
+                )
+            )
+        light.wait_for_text("KV eviction storm on coder", seconds=60)
+        assert_healthy(light, url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 
@@ -384,7 +385,7 @@ def test_the_log_is_folded_in_whole_days_and_hours_without_gap_or_overlap() -> N
     pieces = list(spans(end - 28 * 86400, end))
     assert pieces[0][0] == end - 28 * 86400
     assert pieces[-1][1] == end
-    assert all(a[1] == b[0] for a, b in zip(pieces, pieces[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(pieces))
     inner = pieces[1:-1]
     assert all(a % 3600 == 0 and b % 3600 == 0 for a, b, _ in inner)
     assert len(pieces) < 110

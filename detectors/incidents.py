@@ -8,7 +8,8 @@ Folding, for findings that share a pool and a replica with a living incident of 
 
 ==============================  ==================================================================================
 same kind                       joins; its replicas are added
-stronger kind (lower number)    the incident takes that kind: ``diagnosed_at`` moves, ``detected_at`` stays
+stronger kind (lower number)    the incident takes that kind once it has lasted a quarter as long: ``diagnosed_at``
+                                moves, ``detected_at`` stays
 weaker kind, or a symptom       becomes a symptom of the incident (``detail["symptoms"]``), opens nothing
 ==============================  ==================================================================================
 
@@ -28,6 +29,8 @@ from core.kinds import KINDS
 
 RANK = {"info": 0, "ticket": 1, "page": 2}
 TICK = 15.0
+TAKEOVER = 0.25
+"""Share of the ticks of the present diagnosis that a stronger one must have been seen for before it takes over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +256,12 @@ def _takes_over(tr: Tracked, f: Finding) -> bool:
     if theirs.symptom:
         return False
     if theirs.precedence < mine.precedence:
-        # An early warning of a stronger cause does not rename what is already biting.
-        return not f.announced or tr.incident.state == "announced"
+        if f.announced and tr.incident.state != "announced":
+            # An early warning of a stronger cause does not rename what is already biting.
+            return False
+        # A diagnosis that has stood for long is not overturned by a flicker in its wake.
+        stood = 0.0 if mine.symptom else tr.seen.get(mine.id, [0.0])[0]
+        return tr.seen.get(f.kind, [0.0])[0] + 1 >= min(TAKEOVER * stood, 40.0)
     if f.announced:
         return False
     ticks, last = tr.seen.get(mine.id, [0.0, 0.0])

@@ -190,7 +190,7 @@ class KvEvictionStorm:
             bite_pre = (
                 (p < 1e-6)
                 & (ratio >= np.maximum(0.05, 5 * mean0))
-                & (fast["kv"] >= 0.85)
+                & ~(fast["kv"] < 0.85)
                 & (progress <= 0.75)
                 & (busy >= 1.5)
                 & steady

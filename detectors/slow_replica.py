@@ -83,6 +83,7 @@ class SlowReplica:
         cells, gap = int(BLOCK_S // history.step), int(GAP_S // history.step)
         b = blocks(history, cells, gap, "itl", "running", "compute")
         fits: dict[str, list[float]] = {}
+        reach: dict[str, float] = {}
         for pool, idx in history.pools.items():
             y = b["itl"][idx].ravel()
             x = np.stack(
@@ -94,11 +95,12 @@ class SlowReplica:
             # Weights 1/y: a relative error, because the ratio is what is judged.
             coef, *_ = np.linalg.lstsq((x[:, ok] / y[ok]).T, np.ones(int(ok.sum())), rcond=None)
             fits[pool] = [float(v) for v in coef]
+            reach[pool] = float(np.nanmax(b["running"][idx]))
         ratio = _ratio(history, fits, b["itl"], b["running"], b["compute"])
         c, s = centre_spread(ratio)
         few = (~np.isnan(ratio)).sum(axis=1) < MIN_BLOCKS
         c[few], s[few] = 1.0, np.nan
-        out["fits"] = fits
+        out["fits"], out["reach"] = fits, reach
         out["ratio"] = [[_j(v) for v in c], [_j(max(v, 0.03)) for v in s]]
         out["tail"] = learn_tail(history, as_of)
         return out
@@ -122,6 +124,8 @@ class SlowReplica:
                 & ~(normal.factor("work", m["work"]) >= 2.0)
                 & ~(m["preempted_per_finished"] >= 0.05)
                 & (m["running"] >= 0.5)
+                # Far beyond the batches that were seen the fit is a guess: a pool under a surge is not slow for that.
+                & (m["running"] <= 2.5 * np.maximum(_reach(window, baseline), 2.0))
             )
             slow = same & (ratio >= 1.2) & (z >= 5)
             throttled = same & (clock <= 0.9) & (ratio >= 1.1) & (z >= 4)
@@ -320,6 +324,12 @@ def _ratio(window: Window, fits: dict[str, list[float]], itl: F, running: F, com
         with np.errstate(invalid="ignore", divide="ignore"):
             out[idx] = np.where(expected > 0, itl[idx] / expected, np.nan)
     return out
+
+
+def _reach(window: Window, baseline: Json) -> F:
+    """The largest batch that each replica's pool ran while its fit was learnt; infinite where unknown."""
+    known = baseline.get("reach", {})
+    return np.asarray([known.get(u.pool, np.inf) for u in window.units], np.float64)
 
 
 def _own(baseline: Json, window: Window) -> tuple[F, F]:

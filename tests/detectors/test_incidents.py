@@ -155,6 +155,14 @@ def test_a_symptom_that_came_first_takes_the_name_of_its_cause_and_keeps_its_det
     assert i.diagnosed_at == T0 + 9 * 15
 
 
+def test_a_flicker_of_a_stronger_cause_does_not_overturn_a_long_diagnosis() -> None:
+    s = Story().tick(finding("capacity_shortfall"), times=100)
+    s.tick(finding("capacity_shortfall"), finding("slow_replica"), times=6)
+    assert s.one.incident.kind == "capacity_shortfall"
+    s.tick(finding("capacity_shortfall"), finding("slow_replica"), times=30)
+    assert s.one.incident.kind == "slow_replica"
+
+
 def test_a_weaker_cause_does_not_rename_a_stronger_one() -> None:
     s = Story().tick(finding(), times=5).tick(finding(), finding("capacity_shortfall"), times=20)
     assert s.one.incident.kind == "kv_eviction_storm"

@@ -6,6 +6,7 @@ COPY app app
 COPY collectors collectors
 COPY core core
 COPY detectors detectors
+COPY fleet fleet
 COPY sql sql
 RUN pip install --no-cache-dir --constraint constraints.txt .
 USER gustfront

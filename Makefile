@@ -13,8 +13,14 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
+# With a configuration (CONFIG=FILE, or ./gustfront.yaml) your fleet; without one a demonstration, which says that it is one.
 run: $(STAMP)
+ifneq ($(CONFIG)$(wildcard gustfront.yaml),)
 	$(BIN)/gustfront $(if $(CONFIG),--config $(CONFIG)) run
+else
+	@echo "No configuration: showing a simulated fleet. For yours: make run CONFIG=gustfront.yaml (see gustfront.example.yaml)"
+	$(BIN)/gustfront demo
+endif
 
 # What the tests need beyond Python is installed where that is allowed (root on Debian); elsewhere those tests skip and say why.
 system:

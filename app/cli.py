@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.commands import analyse, data, inspect, operate
+from app.commands import analyse, data, demo, inspect, operate
 from app.commands.context import settings
 
 cli = typer.Typer(
@@ -51,6 +51,7 @@ def options(
     settings.config, settings.database = config, database
 
 
+cli.command("demo")(demo.demo)
 cli.command("run")(operate.run)
 cli.command("collect")(operate.collect)
 cli.command("detect")(operate.detect)

@@ -25,7 +25,7 @@ from sql import events as event_rows
 from sql import rollups, states, steady
 from sql import targets as target_rows
 from sql.accumulate import Deltas
-from sql.engine import bulk, upsert
+from sql.bulk import bulk, upsert
 from sql.ids import to_ms
 from sql.increments import MAX_SPAN_MS, BoolArray, Increments, Run, State, advance
 from sql.layouts import LayoutCache

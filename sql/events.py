@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import Connection, case, select
 
 from core.records import Event, Problem
-from sql.engine import to_json, upsert
+from sql.bulk import to_json, upsert
 from sql.ids import digest
 from sql.schema import cursors, events, problems
 

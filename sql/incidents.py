@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import Connection, func, insert, or_, select
 
 from core.incidents import Evidence, Incident, RuledOut
-from sql.engine import to_json, upsert
+from sql.bulk import to_json, upsert
 from sql.schema import baselines, detector_state, incident_log, incidents
 
 _PLAIN = (

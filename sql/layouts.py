@@ -8,7 +8,7 @@ from sqlalchemy import Connection, select
 
 from core.errors import StoreError
 from core.frames import Layout
-from sql.engine import upsert
+from sql.bulk import upsert
 from sql.memo import by_layout
 from sql.schema import layouts
 

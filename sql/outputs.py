@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import Connection, select
 
 from core.records import OutputRecord
-from sql.engine import clean, to_json, upsert
+from sql.bulk import clean, to_json, upsert
 from sql.schema import outputs
 
 _PLAIN = (

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 
 from core.frames import IntArray
 from core.requests import RequestCell, RequestKey
-from sql.engine import upsert
+from sql.bulk import upsert
 from sql.ids import edges_id
 from sql.schema import requests
 from sql.series import SeriesCache, store_edges

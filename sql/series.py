@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 
 from core.frames import Column, IntArray, Kind, Layout
 from core.signals import SIGNALS
-from sql.engine import upsert
+from sql.bulk import upsert
 from sql.ids import edges_id, number
 from sql.memo import by_layout
 from sql.schema import edges, series

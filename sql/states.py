@@ -11,7 +11,7 @@ import orjson
 import zstandard
 from sqlalchemy import Connection, select
 
-from sql.engine import bulk
+from sql.bulk import bulk
 from sql.increments import State
 from sql.layouts import LayoutCache
 from sql.schema import target_state

@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import Connection, and_, bindparam, case, func, select, update
 
 from core.frames import Target
-from sql.engine import many, upsert
+from sql.bulk import many, upsert
 from sql.ids import number
 from sql.schema import targets, units
 

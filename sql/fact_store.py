@@ -1,0 +1,173 @@
+"""The half of the store that keeps what is no reading: requests, outputs, events, problems, incidents, what detectors know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from core.incidents import Incident
+from core.records import Event, OutputRecord, Problem
+from core.requests import RequestCell, RequestKey
+from sql import events as event_rows
+from sql import incidents as incident_rows
+from sql import outputs as output_rows
+from sql import requests as request_rows
+from sql.engine import Database
+from sql.incidents import LogEntry
+from sql.series import SeriesCache
+
+
+class FactStore:
+    """Facts of one database; each method is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._series = SeriesCache()
+
+    # --- gateway requests and outputs
+
+    def add_requests(
+        self, cells: Mapping[RequestKey, RequestCell], *, cursor: tuple[str, str] | None = None
+    ) -> None:
+        """Add cells to what is stored and move the import's cursor (name, value), both or neither."""
+        with self.database.write(lock=True) as c:
+            request_rows.add(c, cells)
+            if cursor is not None:
+                event_rows.set_cursor(c, *cursor)
+
+    def request_cells(
+        self,
+        start: float,
+        end: float,
+        *,
+        classes: Sequence[str] | None = None,
+        pools: Sequence[str] | None = None,
+        points: Sequence[str] | None = None,
+    ) -> list[tuple[RequestKey, RequestCell]]:
+        """Cells whose minute starts in [start, end), by key; one key appears twice where its bucket edges changed."""
+        with self.database.read() as c:
+            return request_rows.read(c, self._series, start, end, classes=classes, pools=pools, points=points)
+
+    def add_outputs(self, records: Iterable[OutputRecord], *, cursor: tuple[str, str] | None = None) -> int:
+        """Insert records whose id is new, and move the cursor; returns how many were new."""
+        with self.database.write() as c:
+            new = output_rows.add(c, records)
+            if cursor is not None:
+                event_rows.set_cursor(c, *cursor)
+            return new
+
+    def outputs(
+        self,
+        start: float,
+        end: float,
+        *,
+        pools: Sequence[str] | None = None,
+        classes: Sequence[str] | None = None,
+        verdicts: Sequence[str] | None = None,
+    ) -> list[OutputRecord]:
+        """Records with start <= ts < end, by time."""
+        with self.database.read() as c:
+            return output_rows.read(c, start, end, pools=pools, classes=classes, verdicts=verdicts)
+
+    # --- events, problems, cursors
+
+    def add_events(self, new: Iterable[Event]) -> int:
+        """Insert events that are not there yet; returns how many."""
+        with self.database.write(lock=True) as c:
+            return event_rows.add(c, new)
+
+    def events(
+        self,
+        start: float | None = None,
+        end: float | None = None,
+        *,
+        kinds: Sequence[str] | None = None,
+        pools: Sequence[str] | None = None,
+    ) -> list[Event]:
+        """Events with start <= ts < end, by time; ``pools`` also keeps those that name no pool."""
+        with self.database.read() as c:
+            return event_rows.read(c, start, end, kinds=kinds, pools=pools)
+
+    def add_problems(self, new: Iterable[Problem]) -> None:
+        """Count input problems by (source, code, subject)."""
+        with self.database.write() as c:
+            event_rows.add_problems(c, new)
+
+    def problems(self, since: float | None = None, *, source: str | None = None) -> list[Problem]:
+        """Problems seen since a time, the latest first; ``ts`` is the last time, ``count`` the total."""
+        with self.database.read() as c:
+            return [p for p, _ in event_rows.read_problems(c, since, source=source)]
+
+    def problem_history(self, since: float | None = None) -> list[tuple[Problem, float]]:
+        """As :meth:`problems`, each with the time at which it was first seen."""
+        with self.database.read() as c:
+            return event_rows.read_problems(c, since)
+
+    def get_cursor(self, name: str) -> str | None:
+        """Position of an import, None if it never ran."""
+        with self.database.read() as c:
+            return event_rows.get_cursor(c, name)
+
+    def set_cursor(self, name: str, value: str) -> None:
+        """Store the position of an import."""
+        with self.database.write() as c:
+            event_rows.set_cursor(c, name, value)
+
+    # --- detectors and incidents
+
+    def save_baseline(self, detector: str, scope: str, as_of: float, blob: bytes) -> None:
+        """Store what a detector had learnt as of a time."""
+        with self.database.write() as c:
+            incident_rows.save_baseline(c, detector, scope, as_of, blob)
+
+    def baseline(self, detector: str, scope: str, as_of: float) -> bytes | None:
+        """The newest baseline that is not newer than ``as_of``."""
+        with self.database.read() as c:
+            return incident_rows.baseline(c, detector, scope, as_of)
+
+    def save_state(self, detector: str, blob: bytes) -> None:
+        """Store a detector's state."""
+        with self.database.write() as c:
+            incident_rows.save_state(c, detector, blob)
+
+    def load_state(self, detector: str) -> bytes | None:
+        """A detector's state, None if it never ran."""
+        with self.database.read() as c:
+            return incident_rows.load_state(c, detector)
+
+    def save_incident(self, incident: Incident) -> None:
+        """Insert or replace an incident."""
+        with self.database.write() as c:
+            incident_rows.save(c, incident)
+
+    def save_incidents(self, many: Iterable[Incident]) -> None:
+        """Insert or replace incidents, all or none."""
+        with self.database.write() as c:
+            for incident in many:
+                incident_rows.save(c, incident)
+
+    def incidents(
+        self,
+        start: float | None = None,
+        end: float | None = None,
+        open_only: bool = False,
+        *,
+        kinds: Sequence[str] | None = None,
+    ) -> list[Incident]:
+        """Incidents that touch [start, end), the earliest first."""
+        with self.database.read() as c:
+            return incident_rows.read(c, start, end, open_only=open_only, kinds=kinds)
+
+    def incident(self, incident_id: str) -> Incident | None:
+        """One incident, or None."""
+        with self.database.read() as c:
+            return incident_rows.get(c, incident_id)
+
+    def log_incident(self, incident_id: str, ts: float, action: str, text: str = "", who: str = "") -> int:
+        """Append to an incident's log; returns the entry's number."""
+        with self.database.write(lock=True) as c:
+            return incident_rows.log(c, incident_id, ts, action, text, who)
+
+    def incident_log(self, incident_id: str) -> list[LogEntry]:
+        """An incident's log in order."""
+        with self.database.read() as c:
+            return incident_rows.read_log(c, incident_id)

@@ -86,7 +86,7 @@ def heat_map(measure: Measure, during: Sequence[Curve], before: Sequence[Curve])
         rows.append(HeatRow(c.replica, c.pool, normal, c.value, score(measure, c.value, normal)))
     total = len(rows)
     rows.sort(key=lambda r: (-badness(r.score), r.pool, r.replica))
-    worst = sorted(rows[:WORST], key=lambda r: (r.pool, _natural(r.replica)))
+    worst = sorted(rows[:WORST], key=lambda r: (r.pool, natural(r.replica)))
     t = during[0].t if during else np.zeros(0)
     return HeatMap(measure, t, tuple(worst), total, own)
 
@@ -100,6 +100,6 @@ def badness(values: FloatArray) -> float:
     return (0.0 if np.isnan(recent) else recent) + 0.1 * (0.0 if np.isnan(whole) else whole)
 
 
-def _natural(name: str) -> tuple[str | int, ...]:
+def natural(name: str) -> tuple[str | int, ...]:
     """``a-2`` before ``a-10``: text and numbers alternate, so that like is compared with like."""
     return tuple(int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]{1,18})", name)))

@@ -11,7 +11,7 @@ import numpy as np
 from app.services import fleet, latency
 from app.services.cards import objective_for
 from app.services.harm import ClassHarm, Within, missed_since, trend, within
-from app.services.heat import HeatMap
+from app.services.heat import HeatMap, natural
 from app.services.incident_view import IncidentView, TrafficChange, as_seen, build
 from app.services.latency import Series
 from app.services.measures import Measure, measures_for
@@ -32,6 +32,8 @@ QUALITY_BEFORE = 3 * 3600.0
 RECENT = 86400.0
 SEVERITIES = {"page": 2, "ticket": 1, "info": 0}
 MAX_OPEN = 5
+CONTROLS = 12
+"""So many unaffected replicas are drawn beside the affected ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +109,16 @@ def view_of(
     everywhere = replace(view, class_="", pool="", model="", start=start, as_of=end)
     pools = list(incident.pools) or None
     measures = measures_for(incident.kind, tuple(e.signal for e in incident.evidence))
-    heat = load_heat(store, everywhere, measures[0], pools=pools, before_seconds=3600.0)
+    rows = [r for r in store.targets() if r.first_seen < end and r.last_seen >= start]
+    names = {fleet.place(r)[1] for r in rows if pools is None or r.target.pool in pools}
+    pool_replicas = sorted(names, key=natural)
+    control = [r for r in pool_replicas if r not in incident.replicas]
+    shown = {*incident.replicas, *control[:CONTROLS]}
+    heat = load_heat(store, everywhere, measures[0], pools=pools, replicas=shown, before_seconds=3600.0)
     curves: dict[str, list[Curve]] = {}
     if with_charts:
         step = max(60.0, float(np.ceil((end - start) / 400 / 60) * 60))
-        curves = load_curves(store, everywhere, measures, start, end, step, pools=pools)
-    rows = [r for r in store.targets() if r.first_seen < end and r.last_seen >= start]
-    pool_replicas = sorted({fleet.place(r)[1] for r in rows if pools is None or r.target.pool in pools})
+        curves = load_curves(store, everywhere, measures, start, end, step, pools=pools, replicas=shown)
     quality: QualityHarm | None = None
     more: dict[Measure, list[Curve]] = {}
     known = KINDS.get(incident.kind)

@@ -10,13 +10,14 @@ import numpy as np
 from app.services.view import View
 from core.buckets import Quantile, QuantileSeries, quantile, trailing_quantiles
 from core.frames import FloatArray, IntArray
-from sql.rollups import MatrixKey
 from sql.store import Store
 
 WINDOWS_MINUTES = (1, 5, 15, 60)
 MIN_N = 300
 LOOK_BACK = 3600.0
 
+MatrixKey = tuple[str, str, str, str, tuple[float, ...]]
+"""(class, pool, unit, model, edges)."""
 Matrix = Mapping[MatrixKey, tuple[IntArray, IntArray, FloatArray]]
 """Answer of ``Store.rollup_matrix``."""
 Hists = Mapping[tuple[float, ...], IntArray]

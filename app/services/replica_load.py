@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -44,6 +44,7 @@ def load_curves(
     step: float,
     *,
     pools: Sequence[str] | None = None,
+    replicas: Collection[str] | None = None,
     class_: str = "",
 ) -> dict[str, list[Curve]]:
     """Curves of the measures per replica in [start, end) on steps of ``step`` seconds (coarser where roll-ups are read)."""
@@ -54,6 +55,7 @@ def load_curves(
         and r.last_seen >= start
         and view.has(pool=r.target.pool)
         and (pools is None or r.target.pool in pools)
+        and (replicas is None or fleet.place(r)[1] in replicas)
         and can_show(r.target.components, measures)
     ]
     if not rows:
@@ -67,7 +69,15 @@ def load_curves(
             m: [Curve(c.replica, c.pool, c.t[lead:], c.value[lead:]) for c in cs] for m, cs in found.items()
         }
     wanted = sorted({r.target.pool for r in rows})
-    return {m.id: rollup_curves(store, m, start, end, max(step, UNIT_STEP), wanted, class_) for m in measures}
+    coarse = max(step, UNIT_STEP)
+    return {
+        m.id: [
+            c
+            for c in rollup_curves(store, m, start, end, coarse, wanted, class_)
+            if replicas is None or c.replica in replicas
+        ]
+        for m in measures
+    }
 
 
 def rollup_curves(
@@ -161,12 +171,21 @@ def load_heats(
     measures: Sequence[Measure],
     *,
     pools: Sequence[str] | None = None,
+    replicas: Collection[str] | None = None,
     before_seconds: float = NORMAL_SECONDS,
 ) -> dict[str, HeatMap]:
     """Heat maps of the view's range against the hours before it; frames are unpacked once for all measures."""
     begin, stop = view.start, view.as_of
     found = load_curves(
-        store, view, measures, begin, stop, step_for_heat(stop - begin), pools=pools, class_=view.class_
+        store,
+        view,
+        measures,
+        begin,
+        stop,
+        step_for_heat(stop - begin),
+        pools=pools,
+        replicas=replicas,
+        class_=view.class_,
     )
     before_end = float(np.floor(begin / UNIT_STEP) * UNIT_STEP)
     out: dict[str, HeatMap] = {}
@@ -188,7 +207,9 @@ def load_heat(
     measure: Measure,
     *,
     pools: Sequence[str] | None = None,
+    replicas: Collection[str] | None = None,
     before_seconds: float = NORMAL_SECONDS,
 ) -> HeatMap:
     """The heat map of one measure."""
-    return load_heats(store, view, [measure], pools=pools, before_seconds=before_seconds)[measure.id]
+    found = load_heats(store, view, [measure], pools=pools, replicas=replicas, before_seconds=before_seconds)
+    return found[measure.id]

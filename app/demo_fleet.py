@@ -64,9 +64,9 @@ class Orders:
     def fleet(self, start: float) -> tuple[FleetSpec, tuple[Scene, ...]]:
         """The fleet, without faults of its own, and the story to be played with it."""
         if self.scenario == STORY_NAME:
-            return replace(demo_fleet(self.seed), start=start), STORY
+            return replace(demo_fleet(self.seed), start=start, lead=WARM), STORY
         spec = scenarios.build(self.scenario, self.seed, start=start)
-        return replace(spec, faults=(), end=None, start=start), scripted(spec)
+        return replace(spec, faults=(), end=None, start=start, lead=WARM), scripted(spec)
 
 
 class Logs:
@@ -106,7 +106,7 @@ def begin(folder: Path, orders: Orders, config: Config, store: Store, logs: Logs
     """The simulation with its past written, at about now."""
     now = time.time() // EVERY * EVERY
     first = not (folder / DONE).exists()
-    spec, story = orders.fleet(now - (WARM + FRESH if first else 60.0))
+    spec, story = orders.fleet(now - (FRESH if first else 30.0))
     sim = Simulation(spec)
     logs.sim = sim
     source = next(s.scrape for s in config.sources if s.scrape is not None)

@@ -96,28 +96,24 @@ class HistoryMaker:
         log_attempts: Callable[[list[Attempt]], None],
         long: float = LONG,
         recent: float = RECENT,
-        warm: float = WARM,
         fresh: float = FRESH,
     ) -> None:
         self.store, self.sim, self.gather = store, sim, gather
         self.faces = faces_of(sim)
         self._requests = Requests(store, config)
         self._answers, self._attempts = log_answers, log_attempts
-        self._long, self._recent, self._warm, self._fresh = long, recent, warm, fresh
+        self._long, self._recent, self._fresh = long, recent, fresh
         self._sampler = Sampler(sim.spec.seed, PAST_SHARE)
         self._pending = 0
 
     def write(self) -> None:
         """Simulate, draw the past, and store all of it in order of time."""
-        end = self.sim.spec.start + self._warm + self._fresh
-        log.info(
-            "simulating %.0f minutes of %d replicas", (end - self.sim.spec.start) / 60, len(self.sim.replicas)
-        )
+        spec = self.sim.spec
+        minutes = (self._fresh + spec.lead) / 60
+        log.info("simulating %.0f minutes of %d replicas", minutes, sum(p.replicas for p in spec.pools))
         recording = Recording()
-        begin = self.sim.spec.start + self._warm
-        for tick in play(self.sim, self.faces, end):
-            if tick.t >= begin:
-                recording.add(tick)
+        for tick in play(self.sim, self.faces, spec.start + self._fresh):
+            recording.add(tick)
         past = Past(recording, self.sim.spec.seed)
         recent = recording.times[-1] - self._recent
         log.info("writing %.0f days of coarse history", self._long / 86400)

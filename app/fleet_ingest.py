@@ -51,6 +51,7 @@ class Gather:
     def __init__(self, tools: BodyTools, source: ScrapeSource, address: str) -> None:
         self._tools, self._source, self._address = tools, source, address
         self._known: dict[tuple[str, str], _Known] = {}
+        self._layouts: dict[str, Layout] = {}  # equal targets share one
         self._out: list[Reading] = []
 
     def target(self, exposed: Exposed) -> Target:
@@ -86,8 +87,7 @@ class Gather:
             self._flush(known)
             assert series is not None
             known.plan = make_plan(series, self._tools.dictionary, self._tools.classes, known.base)
-            pool = self._tools.pool
-            known.plan.layout = pool.one(known.plan.layout, known.plan.layout.id)
+            known.plan.layout = self._layouts.setdefault(known.plan.layout.id, known.plan.layout)
             known.target, known.key = known.plan.target, key
         known.times.append(t)
         known.values.append(values)

@@ -38,7 +38,13 @@ class Tick:
 
 
 def play(sim: Fleet, faces: FleetFaces, until: float, every: float = EVERY) -> Iterator[Tick]:
-    """Run the simulation and stop at each multiple of ``every`` after its present moment, up to ``until``."""
+    """Run the simulation and stop at each multiple of ``every`` after its present moment, up to ``until``.
+
+    What comes before the start that the fleet's specification names is run and not shown.
+    """
+    if sim.now < sim.spec.start:
+        sim.run(sim.spec.start)
+        faces.observe()
     t = (sim.now // every + 1) * every
     while t <= until:
         sim.run(t)
@@ -99,8 +105,8 @@ def write_scenario(
     sampler = Sampler(spec.seed, share)
     part = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
     try:
-        requests, gateway = _Log(part / "requests.jsonl.zst"), _Log(part / "gateway.jsonl.zst")
         blocks = BlockWriter(part / "tsdb", part)
+        requests, gateway = _Log(part / "requests.jsonl.zst"), _Log(part / "gateway.jsonl.zst")
         try:
             for tick in play(sim, faces, spec.end, every):
                 for target in tick.targets:

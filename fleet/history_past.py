@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fleet.faces.page import Floats
 from fleet.faces.targets import Exposed, Sample
@@ -36,7 +37,7 @@ class _Track:
     exposed: Exposed
     rows: list[Floats] = field(default_factory=list)
     values: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    grows: Floats = field(default_factory=lambda: np.zeros(0))
+    grows: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
     shift: Floats = field(default_factory=lambda: np.zeros(0))
     total: Floats = field(default_factory=lambda: np.zeros(0))
 
@@ -66,17 +67,17 @@ class Recording:
 
     def tracks(self) -> dict[str, _Track]:
         """Targets that were there all the time, as matrices [moments, series]; a series not there yet counted 0."""
-        out = {}
-        for name, track in self._tracks.items():
-            page = track.exposed.page
-            if page is None or len(track.rows) != len(self.times):
+        out: dict[str, _Track] = {}
+        for name, seen in self._tracks.items():
+            page = seen.exposed.page
+            if page is None or len(seen.rows) != len(self.times):
                 continue
+            track = _Track(seen.exposed, seen.rows)
             size = len(track.rows[-1])
             track.values = np.zeros((len(track.rows), size))
             for i, row in enumerate(track.rows):
                 track.values[i, : len(row)] = row
-            track.rows = []
-            track.grows = page.cumulative[:size].astype(np.float64)
+            track.grows = page.cumulative[:size]
             track.shift = np.asarray(
                 [-AGE if n == "process_start_time_seconds" else 0.0 for n, _ in page.series[:size]]
             )
@@ -116,8 +117,8 @@ class Past:
         for track in self._tracks.values():
             v = track.values
             for a, b in changes:
-                track.total += (v[b] - v[a]) * track.grows
-            shown = track.total + v[last] * (1.0 - track.grows) + track.shift
+                track.total += np.where(track.grows, v[b] - v[a], 0.0)
+            shown = np.where(track.grows, track.total, v[last]) + track.shift
             page = track.exposed.page
             assert page is not None
             out.append((track.exposed, Sample(page.series, shown)))
@@ -150,7 +151,7 @@ class Past:
         """Give the pages this past, and go through the recording itself as what followed."""
         base = {}
         for name, track in self._tracks.items():
-            base[name] = track.total - track.values[0] * track.grows + track.shift
+            base[name] = np.where(track.grows, track.total - track.values[0], 0.0) + track.shift
             page = track.exposed.page
             assert page is not None
             page.carry(base[name])

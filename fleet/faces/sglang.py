@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 
 from fleet.faces import edges
+from fleet.faces.common import version_of
 from fleet.faces.page import Page
 from fleet.model import EngineState, Finish, Observations, PoolSpec, ReplicaState
 
@@ -31,7 +32,7 @@ class SglangFace:
 
     def __init__(self, spec: PoolSpec, replica: ReplicaState) -> None:
         self.page = Page()
-        self.spec, self.model = spec, replica.model
+        self.spec, self.model, self.version = spec, replica.model, version_of(replica.version)
         self.kind = {"unified": "unified", "prefill": "prefill", "decode": "decode"}[spec.role]
         self._seconds: dict[tuple[int, str], float] = {}
         self._evictions: dict[int, float] = {}
@@ -178,6 +179,13 @@ class SglangFace:
             max(0.0, g["accept_length_last"] - 1.0) / self.spec.spec_tokens if self.spec.spec_tokens else 0.0
         )
         speculates = self.spec.spec_tokens > 0
+        room: tuple[tuple[str, float], ...] = (("max_total_num_tokens", capacity),)
+        if self.version >= (0, 5, 12):
+            room = (
+                ("kv_available_tokens", float(int(capacity - used - kept))),
+                ("kv_evictable_tokens", float(int(kept))),
+                ("kv_used_tokens", float(int(used))),
+            )
         for name, value in (
             ("num_grammar_queue_reqs", 0.0),
             ("gen_throughput", g["gen_throughput"]),
@@ -185,9 +193,7 @@ class SglangFace:
             ("token_usage", g["kv_usage"]),
             ("full_token_usage", g["kv_usage"]),
             ("num_used_tokens", float(int(used))),
-            ("kv_available_tokens", float(int(capacity - used - kept))),
-            ("kv_evictable_tokens", float(int(kept))),
-            ("kv_used_tokens", float(int(used))),
+            *room,
             ("spec_accept_length", g["accept_length_last"] if speculates else 0.0),
             ("spec_accept_rate", rates),
             ("num_prefill_bootstrap_queue_reqs", 0.0),
@@ -199,7 +205,6 @@ class SglangFace:
             ("utilization", 0.0),
             ("new_token_ratio", 0.4),
             ("is_cuda_graph", 1.0),
-            ("max_total_num_tokens", capacity),
         ):
             page.gauge(f"sglang:{name}", total, value, f"The {name}.")
         for name in ("num_retracted_reqs", "num_paused_reqs"):  # gauges without a mode: one per process

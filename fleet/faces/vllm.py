@@ -15,7 +15,7 @@ from fleet.faces.page import Histogram, Page
 from fleet.model import EngineState, Finish, Observations, PoolSpec, ReplicaState
 
 HANDLER = "/v1/chat/completions"
-BLOCK_SAMPLE = 0.01  # --kv-cache-metrics-sample: one block in a hundred is followed
+BLOCK_SAMPLE = 100  # --kv-cache-metrics-sample 0.01: one block in a hundred is followed
 _HIGHR = "Latency with many buckets but no API specific labels."
 _LOWR = "Latency with only few buckets by handler."
 _Put = Callable[..., None]
@@ -34,14 +34,16 @@ class VllmFace:
         number: Spelling = python_number,
         created: bool = True,
     ) -> None:
+        """``page`` of another process that the engine is part of: then without a front end and process of its own."""
         start = replica.process_start
         self.page = page or Page(number, start + 14.0 if created else None)
         self.spec, self.version = spec, version_of(replica.version)
         self.model = replica.model
         self.lengths = edges.one_two_five(spec.max_model_len)
         self._positions: dict[int, Split] = {}
-        self._sampled: dict[str, float] = {}
-        if page is None:
+        self._sampled: dict[str, int] = {}
+        self.alone = page is None
+        if self.alone:
             self._process(replica)
         for engine in replica.engines:
             self._begin(engine.rank)
@@ -186,7 +188,7 @@ class VllmFace:
             "request_prefill_kv_computed_tokens", [float(f.prompt_tokens - f.cached_tokens) for f in finishes]
         )
         put("request_num_preemptions", [float(f.preempted) for f in finishes])
-        if finishes:
+        if finishes and self.alone:
             took = [f.e2e for f in finishes]
             self.page.histogram("http_request_duration_highr_seconds", {}, edges.HTTP_HIGHR, _HIGHR).observe(
                 took
@@ -201,9 +203,8 @@ class VllmFace:
         gap: list[float] = []
         n: dict[str, list[float]] = {"evict": [], "reuse": []}
         for e in seen.blocks:
-            due = self._sampled.get(e.event, 0.0) + e.blocks * BLOCK_SAMPLE
-            whole = int(due)
-            self._sampled[e.event] = due - whole
+            whole, rest = divmod(self._sampled.get(e.event, 0) + e.blocks, BLOCK_SAMPLE)
+            self._sampled[e.event] = rest
             if whole:
                 n[e.event].append(float(whole))
                 if e.event == "evict":
@@ -221,17 +222,18 @@ class VllmFace:
         """Counters and gauges of all ranks and of the HTTP front end."""
         for engine in replica.engines:
             self._rank(engine, now)
+        if not self.alone:
+            return
         page = self.page
         for status, n in sorted(statuses(replica.http).items()):
             labels = {"handler": HANDLER, "method": "POST", "status": status}
             page.counter(
                 "http_requests_total", labels, n, "Total number of requests by method, status and handler."
             )
-        if "process_cpu_seconds_total" in page.families:
-            busy = sum(e.counters["busy_seconds"] for e in replica.engines)
-            page.counter(
-                "process_cpu_seconds_total", {}, round(0.6 * busy + 0.02 * (now - replica.process_start), 2)
-            )
+        busy = sum(e.counters["busy_seconds"] for e in replica.engines)
+        page.counter(
+            "process_cpu_seconds_total", {}, round(0.6 * busy + 0.02 * (now - replica.process_start), 2)
+        )
 
     def _rank(self, engine: EngineState, now: float) -> None:
         labels, page = self._labels(engine.rank), self.page

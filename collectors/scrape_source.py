@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from collectors.bodies import BodyTools
 from collectors.discovery import Discovery, Endpoint
-from collectors.scrape import TargetScraper, slot_of, slots_of, tls_context
+from collectors.scrape import TargetScraper
+from collectors.scrape_access import tls_context
 from collectors.selfmetrics import SelfMetrics
-from collectors.slots import Gathering
+from collectors.slots import Gathering, slot_of, slots_of
 from core.config_models import ScrapeSource
 from core.frames import Reading
 from core.records import Problem

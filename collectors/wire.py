@@ -10,30 +10,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import cast
 
-HEAD_LIMIT = 64 * 1024
+from collectors.http_parts import HEAD_LIMIT, Response, WireError, decode, parse_head
+
 _BUFFER_SIZE = 256 * 1024
-
-
-class WireError(Exception):
-    """A GET failed. ``kind``: refused, unreachable, dns, timeout, too_large, truncated, bad_http, bad_encoding, tls, reset."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        self.kind = kind
-        super().__init__(message)
-
-
-@dataclass(slots=True)
-class Response:
-    """Status, headers with lower-case names, and the decoded body."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 Done = Callable[[Response | WireError], None]
@@ -99,7 +81,7 @@ class _Connection(asyncio.BufferedProtocol):
         end = _shared.array.find(b"\r\n\r\n", 0, nbytes)
         if end < 0:
             return False
-        status, head = _parse_head(bytes(_shared.view[:end]))
+        status, head = parse_head(bytes(_shared.view[:end]))
         if (
             status != 200
             or head.get("content-length") != str(nbytes - end - 4)
@@ -165,7 +147,7 @@ class _Connection(asyncio.BufferedProtocol):
         encoding = head.get("content-encoding", "").lower()
         if encoding not in ("", "identity"):
             try:
-                body = _decode(body, encoding, self._limit)
+                body = decode(body, encoding, self._limit)
             except WireError as error:
                 done(error)
                 return
@@ -179,7 +161,7 @@ class _Connection(asyncio.BufferedProtocol):
                 if len(self._buf) > HEAD_LIMIT:
                     raise WireError("bad_http", f"no end of the response head within {HEAD_LIMIT} bytes")
                 return
-            self._status, head = _parse_head(bytes(self._buf[:end]))
+            self._status, head = parse_head(bytes(self._buf[:end]))
             self._pos = end + 4
             if 100 <= self._status < 200:  # interim answer: the real one follows
                 del self._buf[: self._pos]
@@ -239,46 +221,6 @@ class _Connection(asyncio.BufferedProtocol):
             pos = eol + 4 + size
         del buf[:pos]
         self._pos = 0
-
-
-def _parse_head(raw: bytes) -> tuple[int, dict[str, str]]:
-    lines = raw.decode("latin-1").split("\r\n")
-    parts = lines[0].split(" ", 2)
-    if (
-        len(parts) < 2
-        or not parts[0].startswith("HTTP/1.")
-        or not (len(parts[1]) == 3 and parts[1].isdigit())
-    ):
-        raise WireError("bad_http", f"this is not an HTTP/1 answer: {lines[0][:60]!r}")
-    head: dict[str, str] = {}
-    for line in lines[1:]:
-        name, _, value = line.partition(":")
-        head[name.strip().lower()] = value.strip()
-    if parts[0] == "HTTP/1.0" and head.get("connection", "").lower() != "keep-alive":
-        head["connection"] = "close"
-    return int(parts[1]), head
-
-
-def _decode(body: bytes, encoding: str, limit: int) -> bytes:
-    """Undo gzip or deflate without ever holding more than ``limit`` decoded bytes."""
-    if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise WireError(
-            "bad_encoding", f"the answer is encoded as {encoding[:40]!r}, which was not asked for"
-        )
-    out = bytearray()
-    rest = body
-    try:
-        while rest:
-            decoder = zlib.decompressobj(wbits=47)  # gzip or zlib header, found by itself
-            out += decoder.decompress(rest, limit + 1 - len(out))
-            if len(out) > limit:
-                raise WireError("too_large", f"the decoded answer is longer than the limit of {limit} bytes")
-            if not decoder.eof:
-                raise WireError("truncated", "the compressed answer ends in the middle")
-            rest = decoder.unused_data.lstrip(b"\0")
-    except zlib.error as error:
-        raise WireError("bad_encoding", f"the answer cannot be decompressed: {error}") from None
-    return bytes(out)
 
 
 class Session:
@@ -365,12 +307,3 @@ class Session:
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
-
-
-def get_request(host_header: str, path: str, headers: Mapping[str, str]) -> bytes:
-    """The bytes of a GET request. Raises ValueError for control characters anywhere (header injection)."""
-    lines = [f"GET {path} HTTP/1.1", f"Host: {host_header}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    if any(ord(c) < 32 or ord(c) == 127 for line in lines for c in line) or " " in path:
-        raise ValueError("an address, path or header contains control characters or spaces")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")

@@ -17,10 +17,10 @@ from collectors import scrape as scraping
 from collectors.bodies import BodyTools
 from collectors.dictionary import load_dictionary
 from collectors.discovery import endpoint
-from collectors.scrape import TargetScraper, slot_of, slots_of
+from collectors.scrape import TargetScraper
 from collectors.scrape_source import SourceScraper
 from collectors.selfmetrics import SelfMetrics
-from collectors.slots import Gathering
+from collectors.slots import Gathering, slot_of, slots_of
 from core.classes import ClassRules
 from core.config_models import ScrapeSource
 from core.frames import Reading

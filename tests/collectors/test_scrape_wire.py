@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectors.wire import Response, Session, WireError, get_request
+from collectors.http_parts import Response, WireError, get_request
+from collectors.wire import Session
 from tests.collectors.misbehaving import Answer, always, plain, raw_server
 
 GET = get_request("host", "/metrics", {"Accept": "text/plain"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import math
 import os
 import statistics
@@ -20,7 +21,7 @@ import pandas as pd
 
 from fleet.fleets import demo
 from fleet.model import FaultSpec, FleetSpec, LogNormal, PoolSpec, Speeds, TrafficSpec
-from fleet.profiles import L20_8B, RTX4090_8B, RTXPRO6000_30B, claude_code
+from fleet.profiles import L20_8B, RTX4090_8B, RTXPRO6000_30B, claude_code, completion
 from fleet.simulation import Simulation
 
 TRACES = Path(os.environ.get("GUSTFRONT_SHARED", "../shared")) / "traces"
@@ -328,6 +329,39 @@ def sweep(lines: list[Line], quick: bool) -> None:
         print("\n".join(line.text() for line in lines[-2:]))
 
 
+def bursts(lines: list[Line]) -> None:
+    """How bursty the model's completions are, against Azure's code trace."""
+    path = TRACES / "requests/azure2023_code_first60pct.parquet"
+
+    def figures(arrivals: list[float], length: float) -> list[float]:
+        counts = [0] * int(length // 60)
+        for t in arrivals:
+            if t < 60 * len(counts):
+                counts[int(t // 60)] += 1
+        gaps = [b - a for a, b in itertools.pairwise(sorted(arrivals))]
+        mean = statistics.mean(counts)
+        return [
+            statistics.pstdev(gaps) / statistics.mean(gaps),
+            statistics.pvariance(counts) / mean,
+            max(counts) / mean,
+            sum(c < 0.1 * mean for c in counts) / len(counts),
+        ]
+
+    pool = one_engine(2_000_000, NO_QUEUE, max_running=1_000)
+    sim = Simulation(FleetSpec((pool,), (completion("p", 2.6),), (), START, seed=3, lead=0.0))
+    sim.run(START + 6 * 3600.0)
+    model = figures([a.ts - a.duration - START for a in sim.drain_attempts()], 6 * 3600.0)
+    seen: list[float] | None = None
+    if path.exists():
+        arrivals = pd.read_parquet(path).arrival_s.tolist()
+        seen = figures(arrivals, arrivals[-1])
+    print("Completions: bursts (Azure code)")
+    names = ("CV of the gaps", "variance/mean of counts a minute", "peak/mean minute", "minutes nearly empty")
+    for i, name in enumerate(names):
+        lines.append(Line(name, model[i], None if seen is None else seen[i]))
+        print(lines[-1].text())
+
+
 def speed() -> None:
     """How long an hour of 24 replicas takes on this core."""
     sim = Simulation(demo(1))
@@ -364,6 +398,7 @@ def main() -> None:
         one_engine(700_000, RTXPRO6000_30B, max_running=256, token_budget=2_048),
     )
     sweep(lines, quick)
+    bursts(lines)
     speed()
     print("Largest errors")
     for line in sorted(lines, key=lambda x: -abs(x.error))[:8]:

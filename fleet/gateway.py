@@ -48,6 +48,8 @@ class GatewayFlow:
         trouble = self.trouble.get(request.pool)
         source = request.session.source
         self.sim.at(now + request.timeout, lambda t: self._impatient(request, t))
+        if source.knobs.deadline:
+            self.sim.at(now + source.knobs.deadline, lambda t: self._give_up(request, t))
         aborts = source.spec.abort_share + source.knobs.aborts
         if aborts and self._rng.random() < aborts:
             age = self._rng.expovariate(1.0 / 6.0)

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 Undo = Callable[[float], None] | None
 
 FACTORS = {"rate", "context", "new", "output", "length", "think", "patience"}
-SETTINGS = {"reset", "salt", "retries", "documents_off", "lora_uniform", "aborts", "aborts_under_load"}
+SETTINGS = {
+    "reset",
+    "salt",
+    "retries",
+    "documents_off",
+    "lora_uniform",
+    "aborts",
+    "aborts_under_load",
+    "deadline",
+}
 
 
 def knobs(sim: Simulation, active: Active, now: float) -> Undo:
@@ -147,14 +156,18 @@ def wave(sim: Simulation, active: Active, now: float) -> Undo:
 
 
 def stampede(sim: Simulation, active: Active, now: float) -> Undo:
-    """Impatient clients meet a hiccup: the engines stop for ``stop`` seconds, while time-outs are ``patience``
-    times as long and failed attempts come back ``retries`` times at once."""
+    """Impatient clients meet a hiccup: the engines stop for ``stop`` seconds. Clients wait ``deadline`` seconds for
+    the whole answer, drop it half done, and ask again at once, ``retries`` times; ``rate`` is the demand by then."""
     params = active.spec.params
-    stop = float(params.get("stop", 25.0))
+    stop = float(params.get("stop", 45.0))
+    retries = int(params.get("retries", 8))
+    deadline = float(params.get("deadline", 10.0))
+    rate = float(params.get("rate", 1.0))
     sources = sim.faults.sources(active)
     for source in sources:
-        source.knobs.retries += int(params.get("retries", 8))
-        source.knobs.patience *= float(params.get("patience", 0.1))
+        source.knobs.retries += retries
+        source.knobs.deadline = deadline
+        source.knobs.rate *= rate
     engines = [e for r in sim.faults.targets(active) for e in r.engines]
     for engine in engines:
         engine.stopped = True
@@ -169,8 +182,9 @@ def stampede(sim: Simulation, active: Active, now: float) -> Undo:
 
     def undo(_: float) -> None:
         for source in sources:
-            source.knobs.retries -= int(params.get("retries", 8))
-            source.knobs.patience /= float(params.get("patience", 0.1))
+            source.knobs.retries -= retries
+            source.knobs.deadline = 0.0
+            source.knobs.rate /= rate
 
     return undo
 

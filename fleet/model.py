@@ -89,7 +89,8 @@ class LogNormal:
 class Shape:
     """How demand moves: day curve (``day_amplitude`` around 1, highest at ``peak_hour`` UTC), ``weekend``
     factor, and bursts: ``burst_per_day`` times a day one tenant multiplies its demand by up to ``burst_size``
-    for about ``burst_seconds``.
+    for about ``burst_seconds``. With ``on`` and ``off`` (mean seconds) demand comes in stretches, each at a level of
+    its own (log-normal, ``on_sigma``, mean 1), with ``off_share`` of the demand in between.
     """
 
     day_amplitude: float = 0.0
@@ -98,6 +99,10 @@ class Shape:
     burst_per_day: float = 0.0
     burst_size: float = 3.0
     burst_seconds: float = 600.0
+    on: float = 0.0
+    off: float = 0.0
+    on_sigma: float = 0.7
+    off_share: float = 0.02
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,12 +155,12 @@ def batch(pool: str, rate: float, **changes: Any) -> TrafficSpec:
 
 
 def completion(pool: str, rate: float, **changes: Any) -> TrafficSpec:
-    """Editor completions: tiny answers, in bursts with silences between."""
+    """Editor completions: tiny answers, in bursts of a minute or two with silences between (Azure's code trace)."""
     spec = TrafficSpec(
         workload="completion",
         pool=pool,
-        rate=rate,
-        tenants={"acme": 0.5, "umbrella": 0.5},
+        rate=rate * 1.6,  # while it is on
+        tenants={"acme": 1.0},
         shared_tokens=0,
         first=LogNormal(1_469, 1.0, 20, 7_400),
         output=LogNormal(16, 0.84, 1, 1_000),
@@ -169,7 +169,7 @@ def completion(pool: str, rate: float, **changes: Any) -> TrafficSpec:
         max_tokens=1_024,
         timeout=20.0,
         retries=0,
-        shape=Shape(burst_per_day=600.0, burst_size=8.0, burst_seconds=90.0),
+        shape=Shape(on=85.0, off=55.0, on_sigma=0.5, off_share=0.004),
         objective_ttft=1.0,
     )
     return replace(spec, **changes)

@@ -78,6 +78,7 @@ class Knobs:
         "aborts",
         "aborts_under_load",
         "context",
+        "deadline",
         "documents_off",
         "length",
         "lora_uniform",
@@ -106,6 +107,7 @@ class Knobs:
         self.retries = 0
         self.aborts = 0.0
         self.aborts_under_load = 0.0
+        self.deadline = 0.0  # seconds after which clients drop even an answer that has begun; 0 = never
         self.documents_off = False
         self.lora_uniform = False
 

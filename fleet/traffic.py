@@ -34,6 +34,9 @@ class Source:
         self.live = 0
         self.begun = 0
         self.zipf = Zipf(spec.documents, spec.zipf) if spec.documents else None
+        self.level = 1.0
+        self.is_on = False
+        self.epoch = 0
         self.burst_until = 0.0
         self.burst_size = 1.0
         pool = sim.pool_specs[spec.pool]
@@ -53,7 +56,19 @@ class Source:
             factor *= shape.weekend
         if now < self.burst_until:
             factor *= self.burst_size
-        return factor
+        return factor * self.level
+
+    def _stretch(self, now: float) -> None:
+        """The next stretch of an on/off source; its arrivals begin anew with the new level."""
+        shape = self.spec.shape
+        self.is_on = not self.is_on
+        sigma = shape.on_sigma
+        self.level = (
+            math.exp(sigma * self.rng.gauss(0.0, 1.0) - sigma * sigma / 2) if self.is_on else shape.off_share
+        )
+        self.epoch += 1
+        self._arrivals(now)
+        self.sim.at(now + self.rng.expovariate(1.0 / (shape.on if self.is_on else shape.off)), self._stretch)
 
     def _bursts(self, now: float) -> None:
         shape = self.spec.shape
@@ -66,7 +81,10 @@ class Source:
     def begin(self, now: float) -> None:
         """Start the machinery."""
         if self.spec.mode == "open":
-            self._arrivals(now)
+            if self.spec.shape.on:
+                self._stretch(now)
+            else:
+                self._arrivals(now)
             self.sim.at(now + CONTROL, self._open_control)
         else:
             self._control(now, first=True)
@@ -78,14 +96,16 @@ class Source:
     def _arrivals(self, now: float) -> None:
         rate = self.spec.rate * self.weight * self.demand(now)
         gap = self.rng.expovariate(rate) if rate > 0 else math.inf
-        if gap > CONTROL:  # the exponential law forgets: look again with the rate of then
-            self.sim.at(now + CONTROL, self._arrivals)
-        else:
-            self.sim.at(now + gap, self._arrival)
+        epoch = self.epoch
 
-    def _arrival(self, now: float) -> None:
-        self._start(now, 0.0)
-        self._arrivals(now)
+        def arrive(t: float) -> None:
+            if epoch == self.epoch:
+                if gap <= CONTROL:
+                    self._start(t, 0.0)
+                self._arrivals(t)
+
+        # The exponential law forgets: after a while look again, with the rate of then.
+        self.sim.at(now + min(gap, CONTROL), arrive)
 
     def _control(self, now: float, first: bool = False) -> None:
         self._bursts(now)

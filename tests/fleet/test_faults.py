@@ -253,7 +253,7 @@ def test_a_poisoned_session_stays_bad() -> None:
 
 
 def test_impatient_clients_multiply_their_requests() -> None:
-    storm = fault("stampede", "talk", 120.0, at=60.0, stop=30.0, retries=8, patience=0.05)
+    storm = fault("stampede", "talk", 120.0, at=60.0, stop=30.0, retries=8, deadline=3.0)
     _, attempts, _ = play(chatters(2.0, storm), 240)
     calm = sum(a.ts < START + 60 for a in attempts) / 60
     wild = sum(START + 60 <= a.ts < START + 100 for a in attempts) / 40

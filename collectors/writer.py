@@ -12,11 +12,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
+from collectors.problem_board import ProblemBoard
 from collectors.selfmetrics import HEARTBEAT, METRICS, SelfMetrics
 from collectors.spool import Spool
 from core.errors import GustfrontError, StoreError
@@ -25,12 +25,12 @@ from core.records import Event, Problem
 
 log = logging.getLogger(__name__)
 
-SOURCE = "collect"
-PROBLEMS_KEPT = 10_000
 WAIT_PER_COMMIT = 100.0
 """A commit is followed by a pause of this many times its duration (commits then take a hundredth of the time) ..."""
 STRETCH = 4.0
 """... but at least ``every`` seconds and at most this many times ``every``."""
+FIRST_MAINTENANCE = 60.0
+"""Seconds after the start before old data is looked for."""
 BATCH = 2_000
 """Readings in one commit at most."""
 
@@ -79,13 +79,14 @@ class Writer:
         self._queue: list[Reading] = []
         self._cursors: dict[str, str] = {}
         self._cursors_taken: dict[str, str] = {}
-        self._problems: dict[tuple[str, str, str], Problem] = {}
+        self.board = ProblemBoard()
+        self.problem = self.board.put
         self._stop = threading.Event()
         self._store: Sink | None = None
         self._retry_at = 0.0
         self._retry_wait = 0.5
         self._next_heartbeat = 0.0
-        self._next_maintenance = 0.0
+        self._next_maintenance = time.monotonic() + FIRST_MAINTENANCE
         self._dropped_told = 0
         self._lost = 0
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
@@ -113,17 +114,6 @@ class Writer:
                 self._queue.extend(readings[at : at + BATCH])
         with self._lock:
             self._cursors.update(cursors)
-
-    def problem(self, problem: Problem) -> None:
-        """Queue one problem; repeated ones are counted, not repeated."""
-        key = (problem.source, problem.code, problem.subject)
-        with self._lock:
-            known = self._problems.get(key)
-            if known is not None:
-                problem = replace(problem, count=known.count + problem.count)
-            elif len(self._problems) >= PROBLEMS_KEPT:
-                return
-            self._problems[key] = problem
 
     def start(self) -> None:
         """Start the thread."""
@@ -164,16 +154,12 @@ class Writer:
             self._cursors = {}
         if lost:
             self._spool.dropped += lost
-            self.problem(
-                Problem(
-                    time.time(),
-                    SOURCE,
-                    "writer_slow",
-                    "database",
-                    f"A commit took so long that {lost} readings were given up. Counts are kept, only their time is coarser.",
-                    "Look after the database server or the disk.",
-                    count=lost,
-                )
+            self.board.own(
+                "writer_slow",
+                "database",
+                f"A commit took so long that {lost} readings were given up. Counts are kept, only their time is coarser.",
+                "Look after the database server or the disk.",
+                count=lost,
             )
         self.metrics.queued.set(0)
         for at in range(0, len(batch), BATCH):
@@ -210,15 +196,11 @@ class Writer:
         self._close()
         self._retry_at = time.monotonic() + self._retry_wait
         self._retry_wait = min(30.0, self._retry_wait * 2)
-        self.problem(
-            Problem(
-                time.time(),
-                SOURCE,
-                "database_away",
-                "database",
-                f"The database could not be written: {str(error)[:300]}",
-                "Readings are kept on disk and replayed in order when it is back; look after the database server or the disk.",
-            )
+        self.board.own(
+            "database_away",
+            "database",
+            f"The database could not be written: {str(error)[:300]}",
+            "Readings are kept on disk and replayed in order when it is back; look after the database server or the disk.",
         )
 
     def _commit(self, batch: Sequence[Reading]) -> bool:
@@ -260,15 +242,11 @@ class Writer:
     def _refuse(self, reading: Reading, error: Exception) -> None:
         log.error("the database refused a reading of %s: %r", reading.target.address, error)
         self.metrics.rejected.inc()
-        self.problem(
-            Problem(
-                time.time(),
-                SOURCE,
-                "reading_refused",
-                reading.target.address,
-                f"The database refused a reading: {type(error).__name__}: {str(error)[:300]}",
-                "Please report this with the target's /metrics text; other targets are not affected.",
-            )
+        self.board.own(
+            "reading_refused",
+            reading.target.address,
+            f"The database refused a reading: {type(error).__name__}: {str(error)[:300]}",
+            "Please report this with the target's /metrics text; other targets are not affected.",
         )
 
     def _to_spool(self, batch: Sequence[Reading]) -> None:
@@ -282,29 +260,21 @@ class Writer:
                 del self._queue[:lost]
                 self.metrics.queued.set(len(self._queue))
             self._spool.dropped += lost
-            self.problem(
-                Problem(
-                    time.time(),
-                    SOURCE,
-                    "spool_unwritable",
-                    str(self._spool.folder),
-                    f"Neither database nor spool can be written ({error.strerror or error}); {lost} readings given up.",
-                    "Free disk space or make the folder writable.",
-                )
+            self.board.own(
+                "spool_unwritable",
+                str(self._spool.folder),
+                f"Neither database nor spool can be written ({error.strerror or error}); {lost} readings given up.",
+                "Free disk space or make the folder writable.",
             )
             return
         if self._spool.dropped > self._dropped_told:
             lost, self._dropped_told = self._spool.dropped - self._dropped_told, self._spool.dropped
-            self.problem(
-                Problem(
-                    time.time(),
-                    SOURCE,
-                    "spool_full",
-                    str(self._spool.folder),
-                    f"The spool is full; the oldest {lost} readings were given up. Counts are kept, only their time is coarser.",
-                    "Bring the database back.",
-                    count=lost,
-                )
+            self.board.own(
+                "spool_full",
+                str(self._spool.folder),
+                f"The spool is full; the oldest {lost} readings were given up. Counts are kept, only their time is coarser.",
+                "Bring the database back.",
+                count=lost,
             )
 
     def _replay(self, until: float) -> None:
@@ -322,16 +292,15 @@ class Writer:
         if now < self._next_heartbeat and not last:
             return
         self._next_heartbeat = now + self._heartbeat_every
-        with self._lock:
-            problems, self._problems = self._problems, {}
+        problems = self.board.take()
         try:
             while self._cursors_taken and not self._spool:
                 name, value = next(iter(self._cursors_taken.items()))
                 self._store.set_cursor(name, value)
                 del self._cursors_taken[name]
             if problems:
-                self._store.add_problems(list(problems.values()))
-                problems = {}
+                self._store.add_problems(problems)
+                problems = []
             self.metrics.heartbeat.set(time.time())
             self._store.set_cursor(METRICS, self.metrics.text())
             self._store.set_cursor(HEARTBEAT, f"{time.time():.3f}")
@@ -341,8 +310,7 @@ class Writer:
                 self._next_maintenance = now + self._maintenance_every
                 self._maintenance(self._store)
         except Exception as error:
-            for problem in problems.values():
-                self.problem(problem)
+            self.board.give_back(problems)
             if _is_away(error):
                 self._away(error)
             elif isinstance(error, GustfrontError):

@@ -188,7 +188,7 @@ def test_the_gateway_log_of_the_past_is_folded_and_that_of_the_present_is_left_t
 ) -> None:
     store: Store = past["store"]
     cells = store.request_cells(0, START + 1000)
-    newest = max(key.minute for key in cells)
+    newest = max(key.minute for key, _ in cells)
     oldest_line = min(a.ts for a in past["attempts"])
     assert newest < oldest_line
     assert oldest_line - newest < 150

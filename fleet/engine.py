@@ -17,7 +17,13 @@ from fleet.sequence import Request, Sequence
 from fleet.steps import Plan
 
 Phase = Literal["queue", "prefill", "decode", "transfer"]
-PHASES: dict[str, Phase] = {"waiting": "queue", "loading": "queue", "prefill": "prefill", "decode": "decode"}
+PHASES: dict[str, Phase] = {
+    "waiting": "queue",
+    "front": "queue",
+    "loading": "queue",
+    "prefill": "prefill",
+    "decode": "decode",
+}
 
 
 class Engine(Scheduler):
@@ -32,11 +38,21 @@ class Engine(Scheduler):
         request.stage, request.where = seq, self
         seq.target = 1 if self.spec.role == "prefill" else min(request.output, request.max_tokens)
         self.state.counters["started"] += 1
+        if self.front_share and self.hooks.chance(self.front_share):
+            seq.state = "front"
+            self.front[seq] = None
+            self.hooks.later(seq, now + self.hooks.wait(self.front_seconds))
+            return False
         self.waiting.append(seq)
         return len(self.waiting) == 1 and self.running < self.max_running
 
     def resume(self, seq: Sequence, now: float) -> bool:
         """A loading sequence has what it waited for. True if the plan may have to be cut."""
+        if seq in self.front:
+            del self.front[seq]
+            seq.state = "waiting"
+            self.waiting.append(seq)
+            return True
         if seq not in self.loading:
             return False
         if self.plan is not None:
@@ -143,7 +159,7 @@ class Engine(Scheduler):
         """The client went away: noticed between two steps. True if the plan may have to be cut."""
         if seq.state == "gone":
             return False
-        if seq.state == "waiting" or self.plan is None:
+        if seq.state in ("waiting", "front") or self.plan is None:
             self._drop(seq, now)
             return False
         self._dropped.append(seq)
@@ -155,6 +171,8 @@ class Engine(Scheduler):
             return
         if seq.state == "waiting":
             self.waiting.remove(seq)
+        elif seq.state == "front":
+            del self.front[seq]
         elif self.zombie_share and self.hooks.chance(self.zombie_share):
             self._zombie(seq, now)
             return
@@ -191,7 +209,7 @@ class Engine(Scheduler):
             seq.state = "gone"
             seq.epoch += 1
         self.waiting.clear()
-        for group in (self.loading, self.prefilling, self.decoding, self.stuck, self.outgoing):
+        for group in (self.front, self.loading, self.prefilling, self.decoding, self.stuck, self.outgoing):
             group.clear()
         self.plan = None
         self.plan_id += 1

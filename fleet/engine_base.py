@@ -40,6 +40,7 @@ class EngineBase:
         self.loading: dict[Sequence, None] = {}
         self.prefilling: dict[Sequence, None] = {}
         self.decoding: dict[Sequence, None] = {}
+        self.front: dict[Sequence, None] = {}  # still in the front end: not in the line yet
         self.stuck: dict[Sequence, None] = {}  # zombies: hold slot and memory, never advance
         self.outgoing: dict[Sequence, None] = {}  # prefill role: KV kept until it is transferred
         self.plan: Plan | None = None
@@ -63,6 +64,8 @@ class EngineBase:
         self.warm_until = now
         self.stopped = False
         self.zombie_share = 0.0
+        self.front_share = 0.0  # of requests that the front end sits on, for front_seconds on average
+        self.front_seconds = 0.0
         self.ordinal = 0
         self.adapters: OrderedDict[str, int] = OrderedDict()
         self.inert_host = False
@@ -126,5 +129,5 @@ class EngineBase:
     def everything(self) -> list[Sequence]:
         """All sequences that are somewhere in this engine."""
         return [
-            *self.waiting, *self.loading, *self.prefilling, *self.decoding, *self.stuck, *self.outgoing
+            *self.waiting, *self.front, *self.loading, *self.prefilling, *self.decoding, *self.stuck, *self.outgoing
         ]  # fmt: skip

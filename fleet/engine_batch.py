@@ -159,7 +159,7 @@ class Batch(EngineBase):
                 seq.own, seq.held = self.cache.store(
                     (*chain[:-1], (key, length + extra)), done, seq.own, seq.held, now
                 )
-        if was != "waiting":
+        if was not in ("waiting", "front"):
             self._unuse_adapter(seq)
         self._free(seq, 0, now)
         seq.state = "gone"

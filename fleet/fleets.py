@@ -103,7 +103,7 @@ def data_parallel(seed: int = 0) -> FleetSpec:
         router="least_loaded",
         ranks=4,
     )
-    return FleetSpec((pool, coder_pool()), (chat("moe-a", 4.5), coding_agents("coder-a", 52)), seed=seed)
+    return FleetSpec((pool, coder_pool()), (chat("moe-a", 6.0), coding_agents("coder-a", 52)), seed=seed)
 
 
 def tiered(seed: int = 0) -> FleetSpec:

@@ -21,6 +21,9 @@ class EngineHooks(Protocol):
     def chance(self, share: float) -> bool:
         """True with probability ``share``."""
 
+    def wait(self, mean: float) -> float:
+        """An exponential time with that mean."""
+
     def admitted(self, engine: EngineBase, seq: Sequence, now: float) -> None:
         """First admission: the load and the cache source are known."""
 

@@ -154,6 +154,20 @@ def zombies(sim: Simulation, active: Active, now: float) -> Undo:
     return undo
 
 
+def front_end(sim: Simulation, active: Active, now: float) -> Undo:
+    """The engines' front ends sit on ``share`` of the requests for ``delay`` seconds on average, and no metric
+    says why."""
+    share, delay = float(active.spec.params.get("share", 0.05)), float(active.spec.params.get("delay", 6.0))
+
+    def begin(engine: Engine) -> None:
+        engine.front_share, engine.front_seconds = share, delay
+
+    def stop(engine: Engine) -> None:
+        engine.front_share = 0.0
+
+    return on_each(sim, active, now, begin, stop)
+
+
 def errors(sim: Simulation, active: Active, now: float) -> Undo:
     """``share`` of requests are answered ``status`` by the engine."""
     members = sim.faults.targets(active)
@@ -248,6 +262,7 @@ MECHANISMS = {
     "stall": stall,
     "wedge": wedge,
     "zombies": zombies,
+    "front_end": front_end,
     "errors": errors,
     "gpu": gpu,
     "acceptance": acceptance,

@@ -224,6 +224,10 @@ class Simulation:
         """True with probability ``share``."""
         return self._rng.random() < share
 
+    def wait(self, mean: float) -> float:
+        """An exponential time with that mean."""
+        return self._rng.expovariate(1.0 / mean)
+
     def admitted(self, engine: EngineBase, seq: Sequence, now: float) -> None:
         """The moment at which a text's fate is decided."""
         self.corruption.admitted(engine, seq, now)

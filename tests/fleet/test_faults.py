@@ -321,3 +321,11 @@ def test_every_mechanism_can_begin_and_end_and_leaves_the_fleet_working(kind: st
     for replica in sim.all_replicas():
         for engine in replica.engines:
             engine.cache.check()
+
+
+def test_a_front_end_that_sits_on_requests_delays_them_and_nothing_else() -> None:
+    _, _, seen = play(chatters(1.0, fault("front_end", "talk", replicas=(0,), share=0.3, delay=6.0)), 240)
+    late = {name: statistics.mean(f.ttft > 1.5 for f in o.finishes) for name, o in seen.items()}
+    assert 0.15 < late["talk-0"] < 0.4
+    assert late["talk-1"] == 0.0
+    assert all(f.ttft > f.queue > 1.0 for f in seen["talk-0"].finishes if f.ttft > 1.5)

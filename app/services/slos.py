@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.services import latency
+from app.services.aborts import given_up
 from app.services.gateway import FINE_SECONDS, Fold, GatewayMinutes, Where, folder, read_gateway
 from app.services.harm import within
 from app.services.latency import Hists, Matrix, Series, Windowed
@@ -221,9 +222,9 @@ def _spans(store: Store, o: Objective, start: float, end: float, step: float, vi
     for ts, _, _ in mine.values():
         covered[((ts - start) // step).astype(np.int64)] = True
     pools = {k[1] for k in mine}
-    aborted, abort_pools = _counter(store, "aborted_total", o.class_, start, end, step, size, view)
+    aborted = given_up(store, o.class_, start, end, step, size, view)
     errors, _ = _counter(store, "errors_total", o.class_, start, end, step, size, view)
-    known = pools <= abort_pools
+    known = pools <= aborted.pools
     out: dict[int, Tally] = {}
     for i in np.flatnonzero(covered):
         low, high, n = int(w.low[i]), int(w.high[i]), int(w.n[i])
@@ -232,7 +233,7 @@ def _spans(store: Store, o: Objective, start: float, end: float, step: float, vi
             good=low,
             bad=n - high + bad_answers,
             either=high - low,
-            bad_or_excluded=int(aborted[i]),
+            bad_or_excluded=int(aborted.count[i]),
             errors=bad_answers,
             aborts_known=known,
         )

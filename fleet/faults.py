@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from core.errors import ConfigError
 from fleet.mechanisms import MECHANISMS
 from fleet.model import FaultSpec
 
@@ -43,8 +44,16 @@ class Faults:
         self._count = 0
 
     def add(self, spec: FaultSpec) -> None:
-        """Schedule a fault; ConfigError-free: an unknown kind is a KeyError at once."""
-        mechanism = MECHANISMS[spec.kind]
+        """Schedule a fault. ConfigError at once for a mechanism or a pool that does not exist."""
+        mechanism = MECHANISMS.get(spec.kind)
+        if mechanism is None:
+            raise ConfigError(
+                "fault.kind", "no such mechanism", f"one of {', '.join(sorted(MECHANISMS))}", spec.kind
+            )
+        if spec.pool and spec.pool not in self.sim.pool_specs:
+            raise ConfigError(
+                "fault.pool", "no such pool", f"one of {', '.join(self.sim.pool_specs)}", spec.pool
+            )
         self._count += 1
         rng = Random(f"{self.sim.spec.seed}:fault:{self._count}:{spec.kind}")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from core.errors import ConfigError
 from fleet import fleets
 from fleet.model import FaultSpec, FleetSpec
 
@@ -116,7 +117,9 @@ def build(
     name: str, seed: int = 11, *, start: float = START, hours: float = HOURS, fault_at: float | None = None
 ) -> FleetSpec:
     """The fleet and faults of a scenario. ``fault_at``: seconds after ``start`` (about half of ``hours`` by
-    default, moved a little by ``seed``). KeyError for an unknown name."""
+    default, moved a little by ``seed``). ConfigError for an unknown name."""
+    if name not in names():
+        raise ConfigError("scenario", "no such scenario", f"one of {', '.join(names())}", name)
     seconds = hours * 3600.0
     if name in pairs():
         first, second = (scenarios()[n] for n in pairs()[name])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.errors import ConfigError
 from fleet.fleets import adapters, data_parallel, disaggregated, tiered
 from fleet.mechanisms import MECHANISMS
 from fleet.model import Attempt, FaultSpec, FleetSpec, Observations
@@ -33,9 +34,12 @@ def median_gap(seen: Observations) -> float:
     return statistics.median(g.gap for g in seen.gaps)
 
 
-def test_an_unknown_mechanism_is_refused_at_once() -> None:
-    with pytest.raises(KeyError):
-        Simulation(chatters(1.0, fault("gremlins", "talk")))
+def test_an_unknown_mechanism_or_pool_is_refused_at_once() -> None:
+    sim = Simulation(chatters(1.0))
+    with pytest.raises(ConfigError, match="gremlins"):
+        sim.inject(fault("gremlins", "talk"))
+    with pytest.raises(ConfigError, match="elsewhere"):
+        sim.inject(fault("slow", "elsewhere"))
 
 
 def test_a_throttled_gpu_slows_its_replica_and_shows_it() -> None:

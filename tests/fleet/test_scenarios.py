@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from core.errors import ConfigError
 from core.kinds import KINDS
 from fleet import scenarios
 from fleet.mechanisms import MECHANISMS
@@ -54,6 +55,11 @@ def test_a_scenario_speaks_of_pools_replicas_and_mechanisms_that_exist(name: str
     for pool in spec.pools:
         assert pool.decode_pool is None or pool.decode_pool in pools
     Simulation(spec)
+
+
+def test_an_unknown_scenario_is_refused_with_the_names_of_the_others() -> None:
+    with pytest.raises(ConfigError, match="storm_load"):
+        scenarios.build("strom_load")
 
 
 def test_the_seed_moves_the_fault_and_a_given_time_does_not() -> None:

@@ -38,7 +38,7 @@ AGENT = "gustfront"
 BACKOFF_AFTER = 10
 BACKOFF_SECONDS = 60.0
 INLINE_BYTES = 256 * 1024
-"""Larger bodies, and the first one of each target, are read in a thread: they would hold up the other targets' timers."""
+"""Larger bodies are read in a thread: they would hold up the other targets."""
 VERSION_OF = frozenset({"vllm", "sglang"})
 """Components that answer ``GET /version`` and do not export their version."""
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -165,7 +165,7 @@ class TargetScraper:
                 raise ScrapeFailure("backing_off", "")
             self._contact_at = t + BACKOFF_SECONDS - self.source.every / 2
             body = await self._fetch(response)
-            if self._reader.fresh or len(body) > INLINE_BYTES:
+            if len(body) > INLINE_BYTES:
                 loop = asyncio.get_running_loop()
                 reading, problems = await loop.run_in_executor(self._pool, self._reader.read, body, t)
             else:

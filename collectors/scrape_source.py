@@ -53,16 +53,11 @@ class SourceScraper:
             refresh,
         )
         self._discovery = Discovery(source, problem)
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="first-read")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="large-bodies")
         self._tls = tls_context(source)
         self._running: dict[str, TargetScraper] = {}
         self._followed: list[Endpoint] | None = None
         self._slots: list[dict[str, TargetScraper]] = [{} for _ in range(slots_of(source.every))]
-
-    @property
-    def scrapers(self) -> list[TargetScraper]:
-        """The scrapers now running."""
-        return list(self._running.values())
 
     async def run(self) -> None:
         """Follow discovery and scrape, for ever."""

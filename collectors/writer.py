@@ -21,7 +21,7 @@ from collectors.selfmetrics import HEARTBEAT, METRICS, SelfMetrics
 from collectors.spool import Spool
 from core.errors import GustfrontError, StoreError
 from core.frames import Reading
-from core.records import Event, Problem
+from core.records import Problem
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,6 @@ class Sink(Protocol):
 
     def append(self, readings: Sequence[Reading], *, stream: str = "live", events: bool = True) -> object: ...
     def add_problems(self, problems: Sequence[Problem]) -> object: ...
-    def add_events(self, events: Sequence[Event]) -> object: ...
     def set_cursor(self, name: str, value: str) -> object: ...
     def close(self) -> object: ...
 

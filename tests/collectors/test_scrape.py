@@ -386,6 +386,30 @@ async def test_one_bad_target_costs_the_others_nothing() -> None:
     assert {"scrape_timeout", "scrape_reset", "scrape_no_metrics"} <= caught.codes
 
 
+async def test_a_body_of_a_hundred_thousand_series_holds_up_nobody() -> None:
+    lines = [f'some_family_{i % 50}{{id="{i}",zone="a"}} {i}.5' for i in range(105_000)]
+    huge = "\n".join([*lines, vllm().decode()]).encode()
+    caught = Caught()
+    async with raw_server(always(plain(huge))) as a, raw_server(always(plain(vllm()))) as b:
+        src = source(targets=[f"127.0.0.1:{a}", f"127.0.0.1:{b}"], every="1s", timeout="1s")
+        runner = SourceScraper(
+            src, TOOLS, emit=caught.readings.append, problem=caught.problems.append, metrics=caught.metrics
+        )
+        task = asyncio.create_task(runner.run())
+        end = time.monotonic() + 90
+        while not any(r.up and r.target.address.endswith(f":{a}") for r in caught.readings):
+            assert time.monotonic() < end
+            await asyncio.sleep(0.2)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    good = [r for r in caught.readings if r.target.address.endswith(f":{b}")]
+    assert good
+    assert all(r.up for r in good)
+    late = caught.metrics.missed._value.get()
+    assert len(good) >= 0.5 * (good[-1].t - good[0].t), f"{late} were missed"
+    assert "too_many_series" in caught.codes
+
+
 async def test_targets_come_and_go_with_their_file(tmp_path: Path) -> None:
     file = tmp_path / "t.json"
     caught = Caught()

@@ -22,7 +22,7 @@ from collectors.writer import Writer
 from core.config_models import Config
 from core.errors import StoreError
 from core.frames import Layout, Reading, Target, column
-from core.records import Event, Problem
+from core.records import Problem
 from sql.store import Store
 from tests.collectors.misbehaving import always, plain, raw_server
 from tests.collectors.test_scrape import vllm
@@ -71,9 +71,6 @@ class Database:
     def add_problems(self, problems: Sequence[Problem]) -> None:
         self._check()
         self.problems += problems
-
-    def add_events(self, events: Sequence[Event]) -> None:
-        self._check()
 
     def set_cursor(self, name: str, value: str) -> None:
         self._check()
@@ -374,8 +371,8 @@ def test_the_spool_lies_beside_the_database_and_hides_passwords(tmp_path: Path) 
 
 def test_collecting_loads_neither_the_screens_nor_the_learning_library() -> None:
     code = (
-        "import sys, collectors.service, collectors.backfill;"
-        "bad = {'streamlit', 'sklearn', 'pandas.plotting', 'plotly'} & set(sys.modules); sys.exit(f'loaded: {bad}' if bad else 0)"
+        "import sys, app.cli, collectors.service, collectors.backfill, collectors.doctor;"
+        "bad = {'streamlit', 'sklearn', 'plotly'} & set(sys.modules); sys.exit(f'loaded: {bad}' if bad else 0)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False

@@ -362,6 +362,30 @@ def bursts(lines: list[Line]) -> None:
         print(lines[-1].text())
 
 
+def marginals(lines: list[Line]) -> None:
+    """Lengths of prompts and answers against the traces that they were fitted to."""
+    print("Lengths")
+    pool = one_engine(60_000_000, NO_QUEUE, max_running=2_000)
+    cases = (
+        (claude_code("p", 24), "claudecode_sessions_lt410", "agents (Claude Code)"),
+        (completion("p", 2.6), "azure2023_code_first60pct", "completions (Azure code)"),
+    )
+    for traffic, name, label in cases:
+        sim = Simulation(FleetSpec((pool,), (traffic,), (), START, seed=9))
+        sim.run(START + 2 * 3600.0)
+        done = [a for a in sim.drain_attempts() if a.status == 200]
+        path = TRACES / f"requests/{name}.parquet"
+        data = pd.read_parquet(path, columns=["prompt_tokens", "output_tokens"]) if path.exists() else None
+        for what in ("prompt_tokens", "output_tokens"):
+            values = sorted(getattr(a, what) for a in done)
+            for q in (0.5, 0.9):
+                measured = None if data is None else float(data[what].quantile(q))
+                lines.append(
+                    Line(f"{label}: {what} p{q * 100:.0f}", values[int(q * len(values))], measured, "tokens")
+                )
+                print(lines[-1].text())
+
+
 def speed() -> None:
     """How long an hour of 24 replicas takes on this core."""
     sim = Simulation(demo(1))
@@ -399,6 +423,7 @@ def main() -> None:
     )
     sweep(lines, quick)
     bursts(lines)
+    marginals(lines)
     speed()
     print("Largest errors")
     for line in sorted(lines, key=lambda x: -abs(x.error))[:8]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +29,19 @@ HEADERS = {
 }
 
 
+_HOST = re.compile(r"[A-Za-z0-9.\-]+(:\d{1,5})?|\[[0-9A-Fa-f:]+\](:\d{1,5})?")
+
+
+def content_policy(host: str) -> str:
+    """What a page may load: nothing from any other host, whatever text ends up on it. Streamlit needs inline styles and eval."""
+    sockets = f" ws://{host} wss://{host}" if _HOST.fullmatch(host) else ""
+    return (
+        "default-src 'self'; img-src 'self' data: blob:; font-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; worker-src 'self' blob:; object-src 'none'; "
+        f"base-uri 'self'; frame-ancestors 'self'; connect-src 'self'{sockets}"
+    )
+
+
 class SafeHeaders(BaseHTTPMiddleware):
     """Headers that Streamlit leaves out."""
 
@@ -35,6 +49,10 @@ class SafeHeaders(BaseHTTPMiddleware):
         response = await call_next(request)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
+        if response.headers.get("content-type", "").startswith("text/html"):
+            response.headers.setdefault(
+                "Content-Security-Policy", content_policy(request.headers.get("host", ""))
+            )
         return response
 
 

@@ -117,6 +117,8 @@ class Browser:
             self.requests.append(params["request"]["url"])
         elif method == "Network.webSocketCreated":
             self.requests.append(params["url"])
+        elif method == "Log.entryAdded" and params["entry"]["source"] == "security":
+            self.console.append(str(params["entry"]["text"]))
         elif method == "Runtime.exceptionThrown":
             self.console.append(str(params["exceptionDetails"].get("text")))
 

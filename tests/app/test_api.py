@@ -167,4 +167,11 @@ def test_the_screens_and_their_headers_are_on_the_same_port(api: httpx.Client) -
     assert re.search(r"<title>", page.text)
     assert page.headers["x-content-type-options"] == "nosniff"
     assert page.headers["x-frame-options"] == "SAMEORIGIN"
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'self'" in policy
+    assert "http:" not in policy
+    host = page.request.url.netloc.decode()
+    assert policy.endswith(f"connect-src 'self' ws://{host} wss://{host}")
+    odd = api.get("/", headers={"host": "x; script-src *"})
+    assert "*" not in odd.headers.get("content-security-policy", "")
     assert api.get("/slos").status_code == 200

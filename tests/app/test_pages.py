@@ -249,3 +249,17 @@ def test_hostile_names_never_reach_markup_or_markdown(
         assert not any("evil.invalid" in str(e.proto) for e in app.get(kind)), kind
     for figure in figures(app):
         assert "<img" not in json.dumps(figure)
+
+
+def test_a_custom_range_and_a_mistyped_time_are_understood(
+    configured: pytest.MonkeyPatch, storm_history: History
+) -> None:
+    configured.setenv("GUSTFRONT_CONFIG", str(storm_history.config))
+    query = {"range": "custom", "from": stamp(END - 1800), "as_of": stamp(END)}
+    app = open_page("now", **query)
+    ok(app)
+    assert "15:30–2026-09-21 16:00 UTC" in words(app)
+    wrong = open_page("now", as_of="yesterday")
+    ok(wrong)
+    assert "Not a time" in wrong.error[0].value
+    assert "showing history as of 2026-09-21 16:00 UTC" in words(wrong)

@@ -1,10 +1,10 @@
-"""Direct scraping: each target at its own phase of the interval, each failure named, none costing another target.
+"""Direct scraping of one target: each failure named and recorded, none costing another target.
 
-A target is scraped by one task: wait for its time, GET, read the numbers, hand a reading on. Its phase is a
-stable hash of its address, so that five hundred targets spread over the interval and keep their rhythm across
-restarts. A failed scrape is recorded as ``up`` = False each interval; after ten failures in a row the target is
-only *contacted* once a minute. Answers are not asked to be compressed (that costs the engine more than the
-network saves) but are understood when they are.
+When a target's slot comes, :meth:`TargetScraper.fire` asks it over the kept connection and everything else happens
+in callbacks: read the numbers, hand a reading on. What is unusual (a first scrape, a new connection, an error, a
+redirect, a very large body) runs step by step in a task. A failed scrape is recorded as ``up`` = False each
+interval; after ten failures in a row the target is only *contacted* once a minute. Answers are not asked to be
+compressed (that costs the engine more than the network saves) but are understood when they are.
 """
 
 from __future__ import annotations

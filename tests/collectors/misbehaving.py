@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -16,7 +17,7 @@ def plain(body: bytes, status: str = "200 OK", headers: str = "") -> bytes:
 
 
 @asynccontextmanager
-async def raw_server(answer: Answer) -> AsyncIterator[int]:
+async def raw_server(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """Yields the port."""
     handlers: set[asyncio.Task[None]] = set()
 
@@ -36,7 +37,7 @@ async def raw_server(answer: Answer) -> AsyncIterator[int]:
             handlers.discard(task)
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import ssl
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +29,7 @@ from core.frames import Reading
 from core.records import Problem
 from core.roles import Roles
 from tests.collectors.misbehaving import Answer, always, plain, raw_server
+from tests.servers import find_program
 
 TOOLS = BodyTools(load_dictionary(), ClassRules.from_config([]), Roles())
 
@@ -357,6 +360,51 @@ async def test_a_new_series_makes_a_new_layout_and_the_old_one_comes_back_with_i
     layouts = [r.layout for r in caught.readings]
     assert layouts[0].id == layouts[1].id != layouts[2].id == layouts[3].id
     assert value(caught.readings[3], "preemptions_total") == [3]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    """A server's TLS settings with a certificate that nobody has signed."""
+    program = find_program("openssl")
+    if program is None:
+        pytest.skip("openssl is not installed")
+    folder = tmp_path_factory.mktemp("tls")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    command = [
+        program,
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(cert, key)
+    return context
+
+
+@pytest.mark.parametrize(("insecure", "up"), [(False, False), (True, True)])
+async def test_an_unknown_certificate_is_refused_unless_told_otherwise(
+    insecure: bool, up: bool, certificate: ssl.SSLContext
+) -> None:
+    caught = Caught()
+    async with raw_server(always(plain(vllm())), tls=certificate) as port:
+        src = source(targets=[f"https://127.0.0.1:{port}/metrics"], every="1s", insecure=insecure)
+        runner = SourceScraper(
+            src, TOOLS, emit=caught.readings.append, problem=caught.problems.append, metrics=caught.metrics
+        )
+        task = asyncio.create_task(runner.run())
+        await asyncio.sleep(3.3)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert len(caught.readings) >= 2
+    assert all(r.up is up for r in caught.readings)
+    assert caught.codes == (set() if up else {"scrape_tls"})
 
 
 async def test_one_bad_target_costs_the_others_nothing() -> None:

@@ -61,7 +61,7 @@ class CapacityShortfall:
 
     kind = "capacity_shortfall"
     needs = needs("running", "waiting", "kv", "finished", "hits", "queries", "preempted", "retracted")
-    hists = (TTFT, QUEUE, ITL)
+    hists = (TTFT, f"{QUEUE}:mean", f"{ITL}:mean")
 
     def __init__(self, span_s: float = 120.0, share: float = 0.6) -> None:
         self.span_s = span_s

@@ -96,7 +96,7 @@ class Detector(Protocol):
 
     @property
     def hists(self) -> tuple[str, ...]:
-        """Histogram signals it reads."""
+        """Histogram signals it reads; ``signal:mean`` where number and sum are enough."""
         ...
 
     def fit(self, history: Window, as_of: float) -> Json:

@@ -23,6 +23,7 @@ HistKey = tuple[str, tuple[float, ...]]
 """Workload class and finite bucket edges of one histogram array."""
 
 ENGINE_SPAN = "span"
+MEAN = ":mean"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -69,14 +70,15 @@ class Cube:
         self.engines: dict[int, str] = {}
         self._index: dict[Unit, int] = {}
         self._needs = tuple(dict.fromkeys(needs))
-        self._hists = tuple(dict.fromkeys(hists))
+        # "signal:mean" asks for number and sum only; the buckets of a large fleet would fill the memory.
+        self._hists = {h.removesuffix(MEAN): h for h in sorted(hists, key=lambda h: not h.endswith(MEAN))}
         self._plans: dict[str, _Plan] = {}
         self._engine_targets: set[tuple[str, ...]] = set()
         self._cap = (16, 1024)
         self._scalars: dict[str, Array] = {}
         self._counts: dict[tuple[str, HistKey], Array] = {}
-        self._sums: dict[tuple[str, HistKey], Array] = {}
-        for name in (*(n.name for n in self._needs), ENGINE_SPAN, "up", "restart"):
+        totals = (f"{h}:{part}" for h in self._hists for part in ("n", "sum"))
+        for name in (*(n.name for n in self._needs), *totals, ENGINE_SPAN, "up", "restart"):
             self._scalars[name] = np.full(self._cap, np.nan, np.float32)
 
     # ------------------------------------------------------------------ reading
@@ -106,10 +108,6 @@ class Cube:
         """Increments per bucket ``[units, cells, buckets]``, overflow last; NaN where the replica exported none."""
         return self._counts[(signal, key)][: len(self.units), : self.cells]
 
-    def sums(self, signal: str, key: HistKey) -> Array:
-        """Increment of the histogram's sum ``[units, cells]``."""
-        return self._sums[(signal, key)][: len(self.units), : self.cells]
-
     # ------------------------------------------------------------------ writing
 
     def extend(self, frames: Iterable[Frame], targets: Mapping[int, Target], until: float) -> None:
@@ -130,18 +128,7 @@ class Cube:
                 groups[f.layout.id].append(f)
         for group in groups.values():
             self._add(group, targets)
-        self._derive(begin, stop)
         self._trim()
-
-    def _derive(self, begin: int, stop: int) -> None:
-        """Per-cell number and sum of the observations of each histogram signal over all classes: ``<signal>:n``, ``:sum``."""
-        for (signal, _), counts in self._counts.items():
-            for name, values in (
-                (f"{signal}:n", counts[:, begin:stop].sum(axis=2)),
-                (f"{signal}:sum", self._sums[(signal, _)][:, begin:stop]),
-            ):
-                at = self._scalars.setdefault(name, np.full(self._cap, np.nan, np.float32))[:, begin:stop]
-                at[:] = np.where(np.isnan(at), values, np.where(np.isnan(values), at, at + values))
 
     def mark_up(self, target: Target, t: float, up: bool) -> None:
         """Note whether one scrape of a target succeeded at ``t``; a replica is up in a cell if any engine target of it was."""
@@ -165,7 +152,7 @@ class Cube:
         return at
 
     def _stores(self) -> tuple[dict[Any, Array], ...]:
-        return (self._scalars, self._counts, self._sums)
+        return (self._scalars, self._counts)
 
     def _grow(self) -> None:
         cap_u, cap_t = self._cap
@@ -251,13 +238,17 @@ class Cube:
             else:
                 _scatter(self._scalars[name], u, k, values, "sum")
         for signal, key, slices, sum_slots in plan.hists:
-            full = (signal, key)
-            if full not in self._counts:
-                self._counts[full] = np.full((*self._cap, len(key[1]) + 1), np.nan, np.float32)
-                self._sums[full] = np.full(self._cap, np.nan, np.float32)
-            for sl in slices:
-                _scatter(self._counts[full], u, k, parts["n"][:, sl], "sum")
-            _scatter(self._sums[full], u, k, _join(parts["s"][:, list(sum_slots)], "sum"), "sum")
+            parts_n = [parts["n"][:, sl] for sl in slices]
+            sums = _join(parts["s"][:, list(sum_slots)], "sum")
+            number = _join(np.stack([x.sum(axis=1) for x in parts_n], axis=1), "sum")
+            _scatter(self._scalars[f"{signal}:n"], u, k, number, "sum")
+            _scatter(self._scalars[f"{signal}:sum"], u, k, np.where(np.isnan(number), np.nan, sums), "sum")
+            if not self._hists[signal].endswith(MEAN):
+                full = (signal, key)
+                if full not in self._counts:
+                    self._counts[full] = np.full((*self._cap, len(key[1]) + 1), np.nan, np.float32)
+                for x in parts_n:
+                    _scatter(self._counts[full], u, k, x, "sum")
             for unit in units.values():
                 self.classes[unit].add(key[0])
         if plan.engine:

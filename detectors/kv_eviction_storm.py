@@ -41,7 +41,7 @@ from core.incidents import Evidence, Finding, RuledOut, Scope
 from detectors.chain import Link, follow
 from detectors.contract import Json, Verdict
 from detectors.late import harm
-from detectors.measures import ITL, QUEUE, TTFT, needs, now
+from detectors.measures import QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.sessions import WorkingSet, mean_capacity, usual_r, working_set
 from detectors.stats import poisson_tail
@@ -108,7 +108,7 @@ class KvEvictionStorm:
         "finished",
         "evicted",
     )
-    hists = (TTFT, QUEUE, ITL)
+    hists = (TTFT, f"{QUEUE}:mean")
 
     def __init__(self, span_s: float = 240.0, least_requests: int = 8) -> None:
         self.span_s = span_s

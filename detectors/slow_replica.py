@@ -75,7 +75,7 @@ class SlowReplica:
         "power",
         "kv",
     )
-    hists = (ITL, TTFT, QUEUE)
+    hists = (TTFT, f"{QUEUE}:mean", f"{ITL}:mean")
 
     def fit(self, history: Window, as_of: float) -> Json:
         """Fit of the step time per pool, each replica's usual ratio to it, and the normal of clocks and load."""

@@ -41,7 +41,7 @@ class TailLatencySpike:
 
     kind = "tail_latency_spike"
     needs = needs("running", "waiting", "hits", "queries", "kv")
-    hists = (TTFT, QUEUE)
+    hists = (TTFT, f"{QUEUE}:mean")
 
     def __init__(self, span_s: float = 300.0, least_late: int = 8) -> None:
         self.span_s = span_s

@@ -82,9 +82,9 @@ def history(
     workload: str = "chat",
     seed: int = 1,
     scrape: float = STEP,
-    sample: float = 0.5,
+    sample: float = 0.0,
 ) -> History:
-    """A history of one pool; ``fault`` changes what its replicas do."""
+    """A history of one pool; ``fault`` changes what its replicas do; ``sample`` is the share of answers that are sampled."""
     rng = np.random.default_rng(seed)
     frames: list[Frame] = []
     targets: dict[int, Target] = {}

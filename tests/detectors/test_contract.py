@@ -39,7 +39,7 @@ def troubled() -> History:
             return on([name], 32, itl=0.06, clock=1.1e9, bad=0.05)(m, name, n)
         return on([name], 36, frozen=True, running=5, waiting=5)(m, name, n)
 
-    return history(MINUTES, fault=fault)
+    return history(MINUTES, fault=fault, sample=0.5)
 
 
 def _evaluate(d: Detector, cube: Cube, samples: Samples, ticks: range = TICKS) -> list[tuple[Any, ...]]:

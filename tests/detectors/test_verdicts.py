@@ -205,7 +205,7 @@ def test_a_family_that_vanishes_is_named() -> None:
 
 
 def test_bad_answers_of_one_replica_are_found_and_are_not_load() -> None:
-    r = said(on(["a-1"], 40, bad=0.03), minutes=60)
+    r = said(on(["a-1"], 40, bad=0.03), minutes=60, sample=0.5)
     only(r, "degraded_generations", ["a-1"])
     i = r.incidents[0].incident
     assert i.load_correlated is False
@@ -214,7 +214,7 @@ def test_bad_answers_of_one_replica_are_found_and_are_not_load() -> None:
 
 
 def test_bad_answers_everywhere_without_load_slope_are_not_called_load() -> None:
-    r = said(after(40, bad=0.02), minutes=75)
+    r = said(after(40, bad=0.02), minutes=75, sample=0.5)
     only(r, "degraded_generations", ["a-0", "a-1", "a-2"])
     assert r.incidents[0].incident.load_correlated is not True
 
@@ -227,7 +227,7 @@ def _waves(m: float, name: str, n: Normal) -> Normal:
 
 
 def test_bad_answers_that_follow_five_waves_of_load_are_load() -> None:
-    r = said(_waves, minutes=130)
+    r = said(_waves, minutes=130, sample=0.5)
     only(r, "degraded_generations", ["a-0", "a-1", "a-2"])
     i = r.incidents[0].incident
     assert i.load_correlated is True
@@ -236,22 +236,22 @@ def test_bad_answers_that_follow_five_waves_of_load_are_load() -> None:
 
 
 def test_before_five_waves_nobody_knows() -> None:
-    r = said(_waves, minutes=70)
+    r = said(_waves, minutes=70, sample=0.5)
     assert r.incidents[0].incident.load_correlated is None
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_base_rate_of_bad_answers_is_no_incident(seed: int) -> None:
-    assert said(None, minutes=90, seed=seed, normal=Normal(bad=6e-4, arrivals=6.0)).kinds == []
+    assert said(None, minutes=90, seed=seed, normal=Normal(bad=6e-4, arrivals=6.0), sample=0.5).kinds == []
 
 
 def test_a_deployment_that_was_always_bad_is_judged_against_itself() -> None:
     """K2VV: half a percent malformed day in day out is this deployment's normal."""
-    assert said(None, minutes=60, normal=Normal(bad=2e-3)).kinds == []
+    assert said(None, minutes=60, normal=Normal(bad=2e-3), sample=0.5).kinds == []
 
 
 def test_one_session_that_repeats_itself_counts_once() -> None:
-    h: History = history(60)
+    h: History = history(60, sample=0.5)
     loops = [
         replace(o, id=f"loop-{k}", session="same", verdict="hard", ts=START + 45 * 60 + k)
         for k, o in enumerate(h.outputs[:30])

@@ -8,9 +8,10 @@ import streamlit as st
 from app import queries
 from app.services.health import DataHealth
 from app.services.view import View
-from app.services.wording import instant, span
+from app.services.wording import instant, percent, seconds, span
 from app.ui import empty
 from app.ui.html import chip, chips, div, show
+from app.ui.html import span as inline
 from app.ui.live import live
 
 ROW, HEAD = 35, 38
@@ -121,6 +122,36 @@ def problems(model: DataHealth) -> None:
     )
 
 
+def saturated(model: DataHealth) -> None:
+    """Histograms whose last edge is too low."""
+    show(
+        div(
+            "Saturated histograms, last hour ",
+            inline("percentiles beyond the last edge are shown as ≥", class_="gf-soft"),
+            class_="gf-h",
+        )
+    )
+    st.dataframe(
+        pd.DataFrame(
+            [
+                {
+                    "signal": s.signal,
+                    "class": s.class_,
+                    "pool": s.pool,
+                    "last edge": seconds(s.edge),
+                    "above it": percent(s.share, 2),
+                    "observations": s.n,
+                }
+                for s in model.saturated
+            ]
+        ),
+        hide_index=True,
+        width="stretch",
+        height=height(len(model.saturated)),
+        key="saturated",
+    )
+
+
 def body(view: View) -> None:
     """The live part."""
     model = queries.data_health(view)
@@ -137,11 +168,14 @@ def body(view: View) -> None:
     marks.append(chip(words, "amber" if n else "grey"))
     show(chips(marks))
     with st.container(border=True, gap="xsmall"):
+        problems(model)
+    if model.saturated:
+        with st.container(border=True, gap="xsmall"):
+            saturated(model)
+    with st.container(border=True, gap="xsmall"):
         targets(model, view)
     with st.container(border=True, gap="xsmall"):
         signals(model)
-    with st.container(border=True, gap="xsmall"):
-        problems(model)
 
 
 live(body)

@@ -26,13 +26,11 @@ from app.ui.pieces import (
 
 
 def cards(model: queries.NowModel, view: View) -> None:
-    """The worst six classes as cards, three a row."""
+    """The worst six classes as cards, at most three a row; the rest as a table."""
     worst = model.cards[:WORST]
-    for i in range(0, len(worst), 3):
-        row = worst[i : i + 3]
-        for column, card in zip(st.columns(3), row, strict=False):
-            with column:
-                class_card(card, view, class_colour(card.class_, model.class_order))
+    with st.grid(min(3, max(1, len(worst))), min_column_width=300, gap="small"):
+        for card in worst:
+            class_card(card, view, class_colour(card.class_, model.class_order))
     rest = model.cards[WORST:]
     if rest:
         with st.container(border=True, gap="xsmall"):

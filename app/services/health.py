@@ -13,6 +13,13 @@ from core.records import Problem
 from core.signals import SIGNALS
 from sql.store import Store
 
+LATENCIES = (
+    "ttft_seconds",
+    "inter_token_latency_seconds",
+    "request_latency_seconds",
+    "queue_time_seconds",
+)
+SATURATED_SHARE = 0.001
 LOOK = 120.0
 """Signals of a target are those of its frames in the last two minutes before ``as_of``, else of its last frames."""
 
@@ -64,6 +71,18 @@ class ProblemRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Saturated:
+    """A histogram of which a share lies above its last finite edge: percentiles in there are only known to be more than it."""
+
+    signal: str
+    class_: str
+    pool: str
+    edge: float
+    share: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
 class DataHealth:
     """The page."""
 
@@ -71,6 +90,7 @@ class DataHealth:
     targets: tuple[TargetHealth, ...]
     signals: tuple[SignalHealth, ...]
     problems: tuple[ProblemRow, ...]
+    saturated: tuple[Saturated, ...]
 
 
 def data_health(store: Store, view: View) -> DataHealth:
@@ -81,8 +101,29 @@ def data_health(store: Store, view: View) -> DataHealth:
     targets = tuple(target_health(r, found.get(r.id, frozenset()), dictionary, view) for r in rows)
     problems = [ProblemRow(p, since) for p, since in store.problem_history() if since <= view.as_of]
     return DataHealth(
-        fleet.coverage(store, view), targets, signal_table(targets, dictionary), tuple(problems)
+        fleet.coverage(store, view),
+        targets,
+        signal_table(targets, dictionary),
+        tuple(problems),
+        saturated(store, view),
     )
+
+
+def saturated(store: Store, view: View) -> tuple[Saturated, ...]:
+    """Latency histograms with more than one in a thousand observations of the last hour above the last edge, worst first."""
+    end = float(int(view.as_of // 60) * 60)
+    out: list[Saturated] = []
+    for signal in LATENCIES:
+        for (class_, pool, _, model, edges), (_, counts, _) in store.rollup_matrix(
+            signal, end - 3600, end, step=60
+        ).items():
+            if not edges or not view.has(class_=class_, pool=pool, model=model):
+                continue
+            total = counts.clip(min=0).sum(axis=0)
+            n, above = int(total.sum()), int(total[-1])
+            if n and above / n > SATURATED_SHARE:
+                out.append(Saturated(signal, class_, pool, edges[-1], above / n, n))
+    return tuple(sorted(out, key=lambda s: -s.share))
 
 
 def signals_found(store: Store, rows: Sequence[Any], view: View) -> dict[int, frozenset[str]]:

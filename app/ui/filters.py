@@ -63,12 +63,13 @@ def _choice(label: str, everything: str, options: Sequence[str], key: str) -> No
         key=key,
         bind="query-params",
         label_visibility="collapsed",
+        width=150,
     )
 
 
 def _as_of_field(view: View) -> None:
     label = f"as of {instant(view.as_of)}" if not view.live else "as of now"
-    with st.popover(label, icon=":material/schedule:", width="stretch"):
+    with st.popover(label, icon=":material/schedule:", width=240):
         st.text_input(
             "As of (UTC)",
             key="as_of",
@@ -94,12 +95,8 @@ def controls(*, time_range: bool = True, dimensions: Sequence[str] = ("class", "
     """Draw the row of controls. Pages where a control would do nothing leave it out; its value stays in the URL."""
     view = current_view()
     choices = queries.dimensions()
-    widths = [4.6] if time_range else []
-    widths += [1.7] * len(dimensions)
-    widths += [2.6]
-    columns = iter(st.columns([*widths] if time_range else [*widths, 6.0], vertical_alignment="center"))
-    if time_range:
-        with next(columns):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if time_range:
             st.segmented_control(
                 "Time range",
                 [*RANGES, CUSTOM],
@@ -108,14 +105,13 @@ def controls(*, time_range: bool = True, dimensions: Sequence[str] = ("class", "
                 bind="query-params",
                 required=True,
                 label_visibility="collapsed",
+                width="content",
             )
-    for label, everything, options, key in (
-        ("Class", ALL_CLASSES, choices.classes, "class"),
-        ("Pool", ALL_POOLS, choices.pools, "pool"),
-        ("Model", ALL_MODELS, choices.models, "model"),
-    ):
-        if key in dimensions:
-            with next(columns):
+        for label, everything, options, key in (
+            ("Class", ALL_CLASSES, choices.classes, "class"),
+            ("Pool", ALL_POOLS, choices.pools, "pool"),
+            ("Model", ALL_MODELS, choices.models, "model"),
+        ):
+            if key in dimensions:
                 _choice(label, everything, options, key)
-    with next(columns):
         _as_of_field(view)

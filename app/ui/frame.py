@@ -21,7 +21,7 @@ def begin() -> None:
     """First calls of a run."""
     # A material icon as page icon would be fetched from the internet: ours is a file.
     st.set_page_config(
-        page_title="Gustfront", page_icon=str(ICON), layout="wide", initial_sidebar_state="expanded"
+        page_title="Gustfront", page_icon=str(ICON), layout="wide", initial_sidebar_state="auto"
     )
     st.logo(str(LOGO), size="medium")
     style.inject()

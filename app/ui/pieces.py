@@ -76,43 +76,30 @@ def class_card(card: ClassCard, view: View, colour: str) -> None:
             div(
                 inline(card.class_, class_="gf-name", title=card.class_), chip(status, tone), class_="gf-head"
             ),
-            div(
-                div(
-                    div(
-                        "TTFT p99, engine",
-                        class_="gf-label",
-                        title="Time from arrival to the first output token, as the engine sees it",
-                    ),
-                    div(number, class_=kind),
-                ),
-                rows(
-                    [
-                        (inline("ITL p99", title="Time between output tokens"), word(card.itl)),
-                        (inline("end to end p99", title="Arrival to last token"), word(card.e2e)),
-                        (
-                            inline(
-                                "gave up or failed",
-                                title=f"Last {window(card.bad_minutes)}: {BAD_HELP}",
-                            ),
-                            card.bad.as_percent(),
-                        ),
-                        (
-                            inline(
-                                "degraded /10k",
-                                title=DEGRADED_HELP,
-                            ),
-                            card.degraded.per_10k(),
-                        ),
-                    ]
-                ),
-                class_="gf-card",
-            ),
+            div(div(*numbers(card, number, kind), class_="gf-card"), class_="gf-cardbox"),
             div(*parts(f"{interval_text(card.ttft)} · {objective}{budget}"), class_="gf-foot"),
         )
         if card.series is not None and np.isfinite(card.series.value).any():
             show(pictures.latency_line(card.series, card.threshold, view.start, view.as_of, colour))
         else:
             show(div(f"TTFT p99: {word(card.ttft)}", class_="gf-small gf-soft"))
+
+
+def numbers(card: ClassCard, number: str, kind: str) -> tuple[Markup, Markup]:
+    """The big number, and the list beside (or, in a narrow card, below) it."""
+    help_ = "Time from arrival to the first output token, as the engine sees it"
+    bad_help = f"Last {window(card.bad_minutes)}: {BAD_HELP}"
+    return (
+        div(div("TTFT p99, engine", class_="gf-label", title=help_), div(number, class_=kind)),
+        rows(
+            [
+                (inline("ITL p99", title="Time between output tokens"), word(card.itl)),
+                (inline("end to end p99", title="Arrival to last token"), word(card.e2e)),
+                (inline("gave up or failed", title=bad_help), card.bad.as_percent()),
+                (inline("degraded /10k", title=DEGRADED_HELP), card.degraded.per_10k()),
+            ]
+        ),
+    )
 
 
 def parts(text: str) -> list[object]:

@@ -29,7 +29,10 @@ CSS = """
 .gf-p{margin:0 0 6px;line-height:1.5;overflow-wrap:anywhere}
 .gf-head{display:flex;justify-content:space-between;align-items:baseline;gap:8px;margin-bottom:8px}
 .gf-name{font-weight:600;font-size:15px;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
-.gf-card{display:grid;grid-template-columns:minmax(112px,.8fr) 1.2fr;gap:4px 14px;min-height:104px}
+.gf-cardbox{container-type:inline-size}
+.gf-card{display:grid;grid-template-columns:minmax(112px,1fr) max-content;gap:4px 14px;min-height:104px}
+@container (max-width:330px){.gf-card{grid-template-columns:1fr}}
+.gf-card .gf-v{overflow-wrap:normal;white-space:nowrap}
 .gf-label{font-size:12.5px;color:light-dark(#66728a,#9aa7be)}
 .gf-number{font-size:29px;line-height:1.2;font-weight:400;white-space:nowrap;letter-spacing:-.01em}
 .gf-mid{font-size:23px;line-height:1.35}
@@ -61,7 +64,9 @@ table.gf-table{border-collapse:collapse;width:100%;font-size:13px}
 [class*="st-key-gf-open"] a p,[class*="st-key-gf-open"] a span{color:#fff!important}
 .gf-empty{max-width:760px}
 .gf-empty code{font-size:13px;padding:1px 5px;border-radius:4px;background:light-dark(#eef1f6,#222d44)}
-[data-testid="stSidebar"]{width:210px!important;min-width:210px!important}
+@media (min-width:768px){[data-testid="stSidebar"]:not([aria-expanded="false"]){width:210px!important;min-width:210px!important}}
+[data-testid="stMainBlockContainer"]{padding-left:2.5rem;padding-right:2.5rem}
+@media (max-width:768px){[data-testid="stMainBlockContainer"]{padding-left:1rem;padding-right:1rem}}
 [data-testid="stSidebar"] [data-testid="stSidebarHeader"]{height:3rem}
 .gf-plot{display:grid;grid-template-columns:44px 1fr;gap:0 6px;margin-top:8px}
 .gf-plot .gf-x{grid-column:2}
@@ -73,6 +78,8 @@ table.gf-table{border-collapse:collapse;width:100%;font-size:13px}
 .gf-hover:hover{background:rgba(128,140,165,.18)}
 .gf-cell:hover{outline:1px solid light-dark(#33415c,#c6d0e4);z-index:1}
 .gf-x{position:relative;height:18px;font-size:11px;color:light-dark(#7c889e,#93a0b8)}
+.gf-x{container-type:inline-size}
+@container (max-width:240px){.gf-x span:nth-child(even){display:none}}
 .gf-x span{position:absolute;transform:translateX(-50%);top:2px;white-space:nowrap}
 .gf-y{position:relative;font-size:11px;color:light-dark(#7c889e,#93a0b8)}
 .gf-y span{position:absolute;right:0;transform:translateY(-50%);white-space:nowrap}

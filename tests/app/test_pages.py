@@ -221,7 +221,7 @@ def test_data_health_lists_targets_signals_flags_and_problems(
     configured.setenv("GUSTFRONT_CONFIG", str(storm_history.config))
     app = open_page("health", as_of=stamp(END))
     ok(app)
-    targets, missing, found, problems = (d.value for d in app.dataframe)
+    problems, targets, missing, found = (d.value for d in app.dataframe)
     assert sorted(targets["replica"]) == ["coder-0", "coder-1", "coder-2", "mixed-0", "mixed-1"]
     assert set(targets["state"]) == {"up"}
     assert missing["flag or setting that exports it"].str.contains("--").any()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -408,3 +409,20 @@ def test_objectives_over_a_chosen_span_count_only_that_span(storm_store: Store, 
     calm = slos.slo_rows(storm_store, config, START, STORM)[0]
     assert calm.attainment.tally.bad == 0
     assert calm.attainment.tally.good == int((STORM - START) / 3)
+
+
+def test_a_histogram_whose_last_edge_is_too_low_is_called_saturated(tmp_path: Path) -> None:
+    from app.services.health import saturated
+    from core.frames import Layout, Reading, Target, column
+
+    layout = Layout((column("ttft_seconds", "histogram", (1.0, 2.0), class_="chat"),))
+    target = Target("a:1", pool="p", replica="a")
+    with Store.open(f"sqlite:///{tmp_path / 's.db'}") as store:
+        for i in range(20):
+            counts = np.array([90, 0, 10], np.int64) * i
+            store.append(
+                [Reading(target, START + 60.0 * i + 1, layout, np.zeros(0), counts, np.array([1.0 * i]))]
+            )
+        (found,) = saturated(store, View(START, START + 1200, live=False))
+    assert (found.signal, found.class_, found.pool, found.edge) == ("ttft_seconds", "chat", "p", 2.0)
+    assert found.share == pytest.approx(0.1)

@@ -113,9 +113,9 @@ async def drive(
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
         await asyncio.gather(*(gated() for _ in range(requests)))
         # The crowd fills every slot, so that the next request certainly waits.
-        waiting = [asyncio.create_task(_one(session, url, body(64), seen)) for _ in range(crowd)]
+        waiting = [asyncio.create_task(_one(session, url, body(32), seen)) for _ in range(crowd)]
         await asyncio.sleep(0.5)
         await _cancel_queued(session, url, body(64), seen)
         await asyncio.gather(*waiting)
-        await _cancel_streaming(session, url, body(200), seen)
+        await _cancel_streaming(session, url, body(100), seen)
     return seen

@@ -12,7 +12,18 @@ from app.services.harm import quantile_word
 from app.services.incident_load import Loaded
 from app.services.incident_view import EvidenceChart, IncidentView, kind_title, signal_title, told_actions
 from app.services.view import View
-from app.services.wording import capital, clock, compact, instant, listing, percent, promise, seconds, span
+from app.services.wording import (
+    capital,
+    clock,
+    compact,
+    instant,
+    listing,
+    percent,
+    promise,
+    seconds,
+    span,
+    uncapital,
+)
 from app.ui import charts, empty, links
 from app.ui.html import Markup, bold, chip, chips, div, rows, show, table
 from app.ui.html import span as inline
@@ -42,7 +53,7 @@ def head(v: IncidentView) -> None:
 def confidence_text(v: IncidentView) -> str:
     """``confidence 0.97, next: capacity shortfall``."""
     i = v.incident
-    after = f", next: {kind_title(i.runner_up).lower()}" if i.runner_up else ""
+    after = f", next: {uncapital(kind_title(i.runner_up))}" if i.runner_up else ""
     return f"confidence {i.confidence:.2f}{after}"
 
 
@@ -166,7 +177,7 @@ def cause(v: IncidentView) -> None:
         div("Cause", class_="gf-h"),
         div(capital(i.cause) or "Not established.", class_="gf-p"),
     )
-    line = f"{confidence_text(v).capitalize()}."
+    line = f"{capital(confidence_text(v))}."
     if i.kind == "degraded_generations":
         line += f" {load[i.load_correlated]}"
     show(div(line, class_="gf-small gf-soft"))
@@ -285,7 +296,7 @@ def ruled_out(v: IncidentView) -> None:
         table(
             ["look-alike", "test", "result", "is it?"],
             [
-                (kind_title(r.kind).lower(), r.test, r.result, "no" if r.excluded else "not\u00a0excluded")
+                (uncapital(kind_title(r.kind)), r.test, r.result, "no" if r.excluded else "not\u00a0excluded")
                 for r in v.incident.ruled_out
             ],
         )

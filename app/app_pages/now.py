@@ -99,6 +99,9 @@ def body(view: View) -> None:
     show(chips(marks))
     for n, incident in enumerate(model.open):
         incident_line(incident, view, prominent=n == 0)
+    waiting = sum(i.state != "resolved" and i.severity != "info" for i in model.incidents) - len(model.open)
+    if waiting > 0:
+        show(div(f"{waiting} more open incidents stand in the table below.", class_="gf-soft gf-small"))
     if not model.open:
         with st.container(border=True, gap="xsmall"):
             show(

@@ -13,7 +13,7 @@ from app.services.heat import HeatMap
 from app.services.measures import MEASURES, Measure
 from app.services.quality import QualityHarm
 from app.services.replicas import Curve
-from app.services.wording import capital, clock, count, listing, quantity, span
+from app.services.wording import capital, clock, count, listing, quantity, span, uncapital
 from core.incidents import Evidence, Incident, State
 from core.kinds import KINDS
 from core.records import Event
@@ -121,25 +121,20 @@ def kind_title(kind: str) -> str:
 
 def as_seen(incident: Incident, as_of: float) -> Incident | None:
     """The incident as a person saw it at ``as_of``: nothing that was found later. None where nobody had been told yet."""
-    known_from = [t for t in (incident.announced_at, incident.detected_at) if t is not None]
-    if not known_from or min(known_from) > as_of:
+    announced, detected, diagnosed, ended = (
+        t if t is not None and t <= as_of else None
+        for t in (incident.announced_at, incident.detected_at, incident.diagnosed_at, incident.ended_at)
+    )
+    if announced is None and detected is None:
         return None
-    detected = (
-        incident.detected_at if incident.detected_at is not None and incident.detected_at <= as_of else None
-    )
-    ended = incident.ended_at if incident.ended_at is not None and incident.ended_at <= as_of else None
-    diagnosed = (
-        incident.diagnosed_at
-        if incident.diagnosed_at is not None and incident.diagnosed_at <= as_of
-        else None
-    )
     state: State = "resolved" if ended is not None else ("open" if detected is not None else "announced")
     return replace(
         incident,
         state=state,
+        announced_at=announced,
         detected_at=detected,
-        ended_at=ended,
         diagnosed_at=diagnosed,
+        ended_at=ended,
         evidence=tuple(e for e in incident.evidence if e.at is None or e.at <= as_of),
     )
 
@@ -337,7 +332,7 @@ def summary(
     if times:
         text = ", ".join(times)
         parts.append(text[0].upper() + text[1:] + ".")
-    excluded = [kind_title(r.kind).lower() for r in incident.ruled_out if r.excluded]
+    excluded = [uncapital(kind_title(r.kind)) for r in incident.ruled_out if r.excluded]
     if excluded:
         parts.append(f"Ruled out: {listing(excluded, 4)}.")
     return " ".join(parts)

@@ -144,6 +144,11 @@ def capital(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:] if first.isalpha() else sentence
 
 
+def uncapital(words: str) -> str:
+    """The words inside a sentence: without the capital, unless it is an abbreviation such as ``KV``."""
+    return words if words[1:2].isupper() else words[:1].lower() + words[1:]
+
+
 def listing(names: tuple[str, ...] | list[str], limit: int = 4) -> str:
     """``a, b, c`` or ``a, b, c and 7 more``."""
     shown = list(names[:limit])

@@ -50,7 +50,7 @@ class Orders:
     scenario: str = STORY_NAME
     speed: float = 1.0
     seed: int = 7
-    share: float = 0.25
+    share: float = 0.15
 
     def write(self, folder: Path) -> None:
         """Into the folder, for the process to read."""

@@ -18,19 +18,20 @@ from core.roles import Roles
 from fleet.faces.common import Fleet
 from fleet.faces.targets import FleetFaces, Seen
 from fleet.history import EVERY, play
-from fleet.history_past import Past, Recording, Slot
+from fleet.history_past import BLOCK_TICKS, Past, Recording, Slot
 from fleet.model import Attempt
 from fleet.outputs.files import Sampler, attempt
 from sql.store import Store
 
 log = logging.getLogger(__name__)
 
-WARM = 180.0
-FRESH = 900.0
+WARM = 150.0
+FRESH = 600.0
 RECENT = 2 * 3600.0
 LONG = 14 * 86400.0
 BATCH = 4000
-PAST_SHARE = 0.06
+NEAR, NEAR_STEP, FAR_STEP = 2 * 86400.0, 3600.0, 3 * 3600.0
+PAST_SHARE = 0.03
 ANY_MINUTE = 1_700_000_040
 Lines = Callable[[list[str]], None]
 
@@ -94,6 +95,7 @@ class HistoryMaker:
         *,
         log_answers: Lines,
         log_attempts: Callable[[list[Attempt]], None],
+        share: float = 0.15,
         long: float = LONG,
         recent: float = RECENT,
         fresh: float = FRESH,
@@ -103,7 +105,8 @@ class HistoryMaker:
         self._requests = Requests(store, config)
         self._answers, self._attempts = log_answers, log_attempts
         self._long, self._recent, self._fresh = long, recent, fresh
-        self._sampler = Sampler(sim.spec.seed, PAST_SHARE)
+        self._all, self._sampler = Sampler(sim.spec.seed, 1.0), Sampler(sim.spec.seed, share)
+        self._by_tick: list[dict[RequestKey, RequestCell]] = []
         self._pending = 0
 
     def write(self) -> None:
@@ -116,6 +119,7 @@ class HistoryMaker:
             recording.add(tick)
         past = Past(recording, self.sim.spec.seed)
         recent = recording.times[-1] - self._recent
+        self._by_tick = [self._requests.cells(attempts) for attempts in recording.attempts]
         log.info("writing %.0f days of coarse history", self._long / 86400)
         self._coarse(past, recent - self._long, recent)
         log.info("writing %.0f minutes of history", self._recent / 60)
@@ -135,9 +139,14 @@ class HistoryMaker:
         self._flush()
 
     def _coarse(self, past: Past, start: float, end: float) -> None:
-        by_block = {b: self._requests.cells(past.attempts(b)) for b in past.starts}
+        by_block: dict[int, dict[RequestKey, RequestCell]] = {}
+        for block in past.starts:
+            whole = by_block[block] = {}
+            for tick in range(block + 1, block + BLOCK_TICKS + 1):
+                merge(whole, self._by_tick[tick])
         cells: dict[RequestKey, RequestCell] = {}
-        for slot in past.coarse(start, end):
+        near = max(start, end - NEAR)
+        for slot in (*past.coarse(start, near, FAR_STEP), *past.coarse(near, end, NEAR_STEP)):
             self._put(slot)
             minute = int(slot.t // 60) * 60 - 60
             for block, n in Counter(slot.blocks).items():
@@ -146,15 +155,12 @@ class HistoryMaker:
         self.store.add_requests(cells)
 
     def _fine(self, past: Past, start: float, end: float) -> None:
-        by_tick: dict[tuple[int, int], dict[RequestKey, RequestCell]] = {}
         cells: dict[RequestKey, RequestCell] = {}
         for slot in past.fine(start, end):
             self._put(slot)
-            key = (slot.blocks[0], slot.step)
-            if key not in by_tick:
-                by_tick[key] = self._requests.cells(past.attempts(*key))
-            merge(cells, times(by_tick[key], 1, int((slot.t - 1) // 60) * 60))
-            self._answers(self._sampler.lines(past.finishes(slot)))
+            tick = self._by_tick[slot.blocks[0] + slot.step + 1]
+            merge(cells, times(tick, 1, int((slot.t - 1) // 60) * 60))
+            self._answers(self._all.lines(past.finishes(slot, PAST_SHARE)))
         self._flush()
         self.store.add_requests(cells)
 

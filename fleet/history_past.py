@@ -163,17 +163,14 @@ class Past:
                 samples.append((track.exposed, Sample(page.series, track.values[i] + base[name])))
             yield Slot(t, samples, (), i)
 
-    def attempts(self, block: int, step: int | None = None) -> list[Attempt]:
-        """Gateway attempts of a block, or of one of its ticks."""
-        ticks = range(block + 1, block + BLOCK_TICKS + 1) if step is None else (block + step + 1,)
-        return [a for i in ticks for a in self._recording.attempts[i]]
-
-    def finishes(self, slot: Slot) -> list[tuple[ReplicaState, Finish]]:
-        """Finished requests of a fine slot, moved there: other requests of other sessions of the same kind."""
+    def finishes(self, slot: Slot, share: float) -> list[tuple[ReplicaState, Finish]]:
+        """A random ``share`` of the finished requests of a fine slot, moved there as other requests of other sessions."""
         at = slot.blocks[0] + slot.step + 1
         by = slot.t - self._recording.times[at]
         mark = f"~{int(slot.t - slot.step * EVERY) % 10_000_000:x}"
+        draw = self._rng.random
         return [
             (r, replace(f, id=f.id + mark, session=f.session + mark, t=f.t + by))
             for r, f in self._recording.finishes[at]
+            if draw() < share
         ]

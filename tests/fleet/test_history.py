@@ -181,7 +181,7 @@ def test_requests_of_the_past_are_other_requests_at_that_time(recording: Recordi
     last = recording.times[-1]
     seen: set[str] = set()
     for slot in past.fine(last - 3600, last - 1800):
-        for _, f in past.finishes(slot):
+        for _, f in past.finishes(slot, 0.9):
             assert slot.t - 16 <= f.t <= slot.t + 1
             assert f.id not in seen
             seen.add(f.id)

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 
-from sqlalchemy.engine import make_url
-
 from collectors.bodies import BodyTools
 from collectors.dictionary import load_dictionary
 from collectors.follow import follow_prometheus
@@ -28,7 +26,7 @@ from collectors.writer import Sink, Writer
 from core.classes import ClassRules
 from core.config_models import Config
 from core.roles import Roles
-from sql.store import Store
+from sql.store import Store, database_file, database_name
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +35,9 @@ STOP_POLL = 0.1
 
 def spool_folder(database: str) -> Path:
     """Where readings wait while the database is away: beside a SQLite file, else in the working directory."""
-    url = make_url(database)
-    if url.get_backend_name() == "sqlite" and url.database and url.database != ":memory:":
-        return Path(url.database).absolute().with_name(Path(url.database).name + "-spool")
-    digest = blake2b(url.render_as_string(hide_password=True).encode(), digest_size=6).hexdigest()
+    if (file := database_file(database)) is not None:
+        return file.with_name(file.name + "-spool")
+    digest = blake2b(database_name(database).encode(), digest_size=6).hexdigest()
     return Path(f"gustfront-spool-{digest}").absolute()
 
 

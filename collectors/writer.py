@@ -14,14 +14,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
-
 from collectors.problem_board import ProblemBoard
 from collectors.selfmetrics import HEARTBEAT, METRICS, SelfMetrics
 from collectors.spool import Spool
 from core.errors import GustfrontError, StoreError
 from core.frames import Reading
 from core.records import Problem
+from sql.store import RowsRefused
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +45,9 @@ class Sink(Protocol):
 
 def _is_away(error: Exception) -> bool:
     """Whether the database as a whole cannot take anything now (rather than refusing these rows)."""
-    if isinstance(error, IntegrityError | DataError):
+    if isinstance(error, RowsRefused):
         return False
-    return isinstance(error, StoreError | SQLAlchemyError | DBAPIError | OSError)
+    return isinstance(error, StoreError | OSError)
 
 
 class Writer:

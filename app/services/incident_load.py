@@ -16,6 +16,7 @@ from app.services.incident_view import IncidentView, TrafficChange, as_seen, bui
 from app.services.latency import Series
 from app.services.measures import Measure, measures_for
 from app.services.quality import DEGRADED, QualityHarm, degraded_curves, quality_harm
+from app.services.rates import exact_interval
 from app.services.replica_load import load_curves, load_heat
 from app.services.replicas import Curve
 from app.services.view import View
@@ -193,8 +194,9 @@ def class_harm(
     late_most = int((w.n - w.low)[since].sum())
     objective = slo.objective_percent / 100
     all_of_it = within(everywhere, slo.threshold)
-    _, high, n = all_of_it.share(max(1, round(now.minutes)))
-    missed = incident.ended_at is None and n > 0 and high < objective
+    steps = max(1, round(now.minutes))
+    over, n = int((all_of_it.n - all_of_it.high)[-steps:].sum()), int(all_of_it.n[-steps:].sum())
+    missed = incident.ended_at is None and n > 0 and exact_interval(over, n)[0] > 1 - objective
     return ClassHarm(
         class_=class_,
         signal=signal,

@@ -109,8 +109,8 @@ class IncidentView:
 
     @property
     def missed(self) -> bool:
-        """An objective is missed as of now."""
-        return any(h.missed for h in self.harm)
+        """An objective of latency is missed as of now, and that is what the incident is about."""
+        return self.quality is None and any(h.missed for h in self.harm)
 
 
 def kind_title(kind: str) -> str:
@@ -224,7 +224,11 @@ def chain(
     """The story in order of time: changes, evidence, the warning, the objective; at most eight steps."""
     told = told_chain(incident, as_of)
     links: list[ChainLink] = list(told)
-    links += [ChainLink(e.ts, e.kind, e.text or e.replica or e.pool) for e in events[-2:] if e.ts <= as_of]
+    links += [
+        ChainLink(e.ts, e.kind, e.text or e.replica or e.pool)
+        for e in events[-2:]
+        if e.ts <= as_of and not told
+    ]
     for e in () if told else incident.evidence:
         detail = evidence_text(e)
         links.append(ChainLink(e.at, signal_title(e.signal), f"{detail} · {e.scope}" if e.scope else detail))

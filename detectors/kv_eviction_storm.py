@@ -12,7 +12,7 @@ Formula
         cost        prefill itself takes longer: TTFT minus queue >= 2 x0   (hits fell)
                     KV is full                                              (preemptions)
         progress    completions per running request <= 0.7 x0
-        pressure    running requests >= 1.7 x0
+        pressure    running requests >= 1.7 x0, and not later than the hits went (else it is prefix_cache_loss)
 
     Early warning (ticket, same incident): the same signs at lower levels before requests are late.
 
@@ -43,6 +43,7 @@ from detectors.contract import Json, Verdict
 from detectors.late import harm
 from detectors.measures import QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
+from detectors.order import Order, pressure_first, watch
 from detectors.sessions import WorkingSet, mean_capacity, usual_r, working_set
 from detectors.stats import poisson_tail
 from detectors.tail import p99_text
@@ -128,17 +129,19 @@ class KvEvictionStorm:
     def evaluate(self, window: Window, baseline: Json, state: Json) -> Verdict:
         """One finding a pool that storms or is about to."""
         normal = Normal.of(baseline, window)
-        signs = self._signs(window, baseline, normal)
+        order = Order.of(state, window)
+        watch(order, window, normal)
+        signs = self._signs(window, baseline, normal, pressure_first(order, window))
         findings = []
         for pool, idx in window.pools.items():
             biting, warned = idx[signs.biting[idx]], idx[(signs.biting | signs.warned)[idx]]
             if len(warned):
                 findings.append(self._finding(window, baseline, normal, signs, pool, idx, biting, warned))
-        return Verdict(findings, {})
+        return Verdict(findings, order.to_json(window))
 
     # ------------------------------------------------------------------ deciding
 
-    def _signs(self, window: Window, baseline: Json, normal: Normal) -> _Signs:
+    def _signs(self, window: Window, baseline: Json, normal: Normal, pressed: B) -> _Signs:
         cells = max(2, int(self.span_s // window.step))
         m = now(window, cells, *_MEASURES, "n", "preempted", "finished", "ttft", "queue")
         fast = now(window, cells // 2, *_MEASURES, "n", "preempted", "finished")
@@ -156,7 +159,7 @@ class KvEvictionStorm:
                 prefill = x["prefill_seconds"] / np.maximum(normal.centre["prefill_seconds"], 0.02)
                 # Redone work must cost time that matters: a fifth of the strictest objective that the replica serves.
                 matter = x["prefill_seconds"] / strictest
-                ok = steady & (x["n"] >= self.least_requests) & ~(slots & (prefill < 4.0))
+                ok = steady & pressed & (x["n"] >= self.least_requests) & ~(slots & (prefill < 4.0))
                 bite |= (
                     ok
                     & (z["hit"] <= -5)

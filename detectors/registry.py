@@ -6,6 +6,7 @@ from detectors.capacity_shortfall import CapacityShortfall
 from detectors.contract import Detector, Need
 from detectors.degraded_generations import DegradedGenerations
 from detectors.kv_eviction_storm import KvEvictionStorm
+from detectors.prefix_cache_loss import PrefixCacheLoss
 from detectors.slow_replica import SlowReplica
 from detectors.tail_latency_spike import TailLatencySpike
 from detectors.telemetry_fault import TelemetryFault
@@ -17,6 +18,7 @@ def detectors() -> tuple[Detector, ...]:
     return (
         TelemetryFault(),
         Wedged(),
+        PrefixCacheLoss(),
         KvEvictionStorm(),
         SlowReplica(),
         CapacityShortfall(),

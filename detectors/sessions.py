@@ -102,3 +102,18 @@ def mean_capacity(window: Window, units: NDArray[np.intp]) -> float:
     x = window.value("kv_capacity", 40)[units]
     x = x[~np.isnan(x)]
     return float(x.mean()) if len(x) else float("nan")
+
+
+def moved_share(window: Window, units: NDArray[np.intp], until: float, span: float) -> float | None:
+    """Share of the turns of a pool's sessions that ran on another replica than the turn before; None under 50 such turns."""
+    s = window.samples
+    until = min(until, window.end)
+    rows = np.arange(s.since(until - span), s.upto(until))
+    mine = np.asarray([s.code(window.units[i].replica) for i in units])
+    rows = rows[np.isin(s.replica[rows], mine) & (s.session[rows] != s.code(""))]
+    if len(rows) < 50:
+        return None
+    order = np.lexsort((s.admitted[rows], s.session[rows]))
+    session, replica = s.session[rows][order], s.replica[rows][order]
+    same = session[1:] == session[:-1]
+    return float((replica[1:] != replica[:-1])[same].mean()) if same.sum() >= 50 else None

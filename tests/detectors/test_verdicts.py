@@ -107,9 +107,35 @@ def test_preemptions_beyond_the_own_rate_with_full_kv_are_a_storm() -> None:
     assert r.incidents[0].incident.evidence[0].signal == "preemptions_total"
 
 
-def test_hits_lost_without_pressure_are_no_storm() -> None:
-    """B4: routing or prompt broke the cache; running and KV stay as they were."""
-    assert "kv_eviction_storm" not in said(after(30, hit=0.05)).kinds
+def test_hits_lost_without_pressure_are_a_lost_prefix_cache() -> None:
+    """B4: the prompt begins with something new; running and KV stay as they were."""
+    r = said(after(30, hit=0.05, prefill=0.4))
+    only(r, "prefix_cache_loss", ["a-0", "a-1", "a-2"])
+    i = r.incidents[0].incident
+    assert i.severity == "ticket", "nobody is late yet"
+    assert i.detail["which"] == "prompt"
+
+
+def test_load_that_piles_up_after_the_hits_went_is_still_a_lost_cache() -> None:
+    def fault(m: float, name: str, n: Normal) -> Normal:
+        n = after(30, hit=0.02, prefill=0.9)(m, name, n)
+        return after(33, running=30, waiting=2, kv=0.7, finished=3.0)(m, name, n)
+
+    only(said(fault), "prefix_cache_loss", ["a-0", "a-1", "a-2"])
+
+
+def test_one_engine_that_lost_its_cache_is_told_from_its_peers() -> None:
+    r = said(on(["a-2"], 30, hit=0.0, prefill=0.4))
+    only(r, "prefix_cache_loss", ["a-2"])
+    assert r.incidents[0].incident.detail["which"] == "engine"
+
+
+def test_hits_that_stay_away_after_the_pressure_went_belong_to_the_storm() -> None:
+    def fault(m: float, name: str, n: Normal) -> Normal:
+        n = on(["a-0", "a-1", "a-2"], 30, 38, **STORM)(m, name, n)
+        return on(["a-0", "a-1", "a-2"], 38, 44, hit=0.3)(m, name, n)
+
+    only(said(fault, minutes=55), "kv_eviction_storm")
 
 
 def test_a_storm_that_passes_ends_at_its_last_evidence() -> None:

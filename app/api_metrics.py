@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from collectors.selfmetrics import METRICS
 from core.errors import GustfrontError
 from sql.store import Store
 
@@ -23,6 +24,7 @@ def render_metrics(open_store: Callable[[], Store], now: float) -> bytes:
         open_now = store.incidents(now - 86400, now, open_only=True)
         problems = store.problems()
         size = store.size_bytes()
+        collector = store.get_cursor(METRICS)
     except GustfrontError:
         up.set(0)
         return generate_latest(registry)
@@ -53,4 +55,5 @@ def render_metrics(open_store: Callable[[], Store], now: float) -> bytes:
     Gauge(
         "gustfront_heartbeat_seconds", "Unix time of this answer: alert when it stops.", registry=registry
     ).set(now)
-    return generate_latest(registry)
+    # The collector runs in another process and leaves its own metrics, already as text, in the database.
+    return generate_latest(registry) + (collector or "").encode()

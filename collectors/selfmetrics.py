@@ -39,9 +39,9 @@ class SelfMetrics:
             registry=r,
         )
         self.late = Gauge("gustfront_scrape_late_seconds", "How late the last scrape started.", registry=r)
-        self.targets = Gauge("gustfront_targets", "Targets now scraped.", ["source"], registry=r)
+        self.targets = Gauge("gustfront_scrape_targets", "Targets now scraped.", ["source"], registry=r)
         self.targets_up = Gauge(
-            "gustfront_targets_up", "Targets whose last scrape worked.", ["source"], registry=r
+            "gustfront_scrape_targets_up", "Targets whose last scrape worked.", ["source"], registry=r
         )
         self.queued = Gauge(
             "gustfront_readings_queued", "Readings in memory that wait for the next commit.", registry=r
@@ -58,7 +58,7 @@ class SelfMetrics:
         )
         self.commit_failures = Counter("gustfront_commit_failures", "Commits that failed.", registry=r)
         self.lag = Gauge(
-            "gustfront_ingest_lag_seconds", "Age of the oldest reading of the last commit.", registry=r
+            "gustfront_commit_lag_seconds", "Age of the oldest reading of the last commit.", registry=r
         )
         self.source_lag = Gauge(
             "gustfront_source_lag_seconds",

@@ -21,7 +21,9 @@ BENCHES = {
     "rollup_p99": ("p99 per class over 24 h for 200 replicas from roll-ups", []),
     "app": ("first render and rerun of the screens in Chromium", []),
     "text": ("text rules: speed, recall and false positives", []),
-    "backtest": ("detectors over stored history", []),
+    "detect_scale": ("a tick of the detectors over many replicas", []),
+    "fleet_calibration": ("the simulated fleet beside measured ones", []),
+    "fleet_scores": ("detectors on simulated fleets, scored against the truth", []),
 }
 
 

@@ -1,6 +1,6 @@
 """How fast a scrape's text becomes numbers, beside the official parser, in one run.
 
-    python bench/parse.py BODY.prom [--rounds 200] [--moving 0.35]
+    python -m bench.parse [BODY.prom] [--rounds 200] [--moving 0.35]
 
 Every round is another scrape of the same target: a share of the counts, sums and gauges has moved since the round before (fixed
 seed). Printed are milliseconds per body (median) and ratios: the official parser; a first parse; a repeated scrape through the
@@ -19,6 +19,7 @@ from random import Random
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.bodies import load_pair
 from collectors.dictionary import load_dictionary
 from collectors.exposition import PrefixCache, parse
 from collectors.mapping import plan
@@ -78,20 +79,22 @@ def main() -> None:
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments.add_argument("body", type=Path)
+    arguments.add_argument(
+        "body", type=Path, nargs="?", help="default: a capture of a live vLLM, else a generated body"
+    )
     arguments.add_argument("--rounds", type=int, default=200)
     arguments.add_argument("--moving", type=float, default=0.35)
     arguments.add_argument("--json", action="store_true")
     given = arguments.parse_args()
-    text = given.body.read_text()
+    pair = load_pair()
+    text = given.body.read_text() if given.body else "\n".join(pair.lines) + "\n"
+    name = given.body.name if given.body else pair.origin
     result = measure(text, given.rounds, given.moving)
     if given.json:
         print(json.dumps(result))
         return
     samples = len(parse(text).series)
-    print(
-        f"{given.body.name}: {len(text):,} bytes, {samples:,} series, {given.moving:.0%} moving between scrapes"
-    )
+    print(f"{name}: {len(text):,} bytes, {samples:,} series, {given.moving:.0%} moving between scrapes")
     for name in (k for k in result if not k.startswith("ratio")):
         ratio = result.get(f"ratio: {name}")
         print(f"{name:30s} {result[name]:8.3f} ms" + (f"  {ratio:6.1f} times as fast" if ratio else ""))

@@ -87,7 +87,8 @@ def main() -> None:
     arguments.add_argument("--json", action="store_true")
     given = arguments.parse_args()
     pair = load_pair()
-    text = given.body.read_text() if given.body else "\n".join(pair.lines) + "\n"
+    generated = (f"{one} {pair.later[one]!r}" if one in pair.later else one for one in pair.lines)
+    text = given.body.read_text() if given.body else "\n".join(generated) + "\n"
     name = given.body.name if given.body else pair.origin
     result = measure(text, given.rounds, given.moving)
     if given.json:

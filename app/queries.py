@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from app.services import cards as cards_service
-from app.services import fleet, health, incident_load, slos
+from app.services import fleet, health, incident_load, slo_curves, slos
 from app.services.gateway import Chunk, Detail, Fold, Where, fold
 from app.services.heat import HeatMap
 from app.services.incident_view import IncidentView
 from app.services.measures import HEAT_MAP, MEASURES
 from app.services.rates import Rate
 from app.services.replica_load import load_heats
-from app.services.slos import SloDetail, SloRow
+from app.services.slo_curves import SloDetail
+from app.services.slos import SloRow
 from app.services.view import View
 from app.storage import configuration, shared_store
 from core.incidents import Incident
@@ -170,7 +171,7 @@ def slo_rows(view: View) -> tuple[SloRow, ...]:
 
 @st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
 def _slo_detail(url: str, view: View, name: str) -> SloDetail:
-    return slos.detail(shared_store(url), view, configuration(), name, _folder(url))
+    return slo_curves.detail(shared_store(url), view, configuration(), name, _folder(url))
 
 
 def slo_detail(view: View, name: str) -> SloDetail:

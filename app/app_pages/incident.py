@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import streamlit as st
 
 from app import queries
 from app.services.harm import quantile_word
 from app.services.incident_load import Loaded
-from app.services.incident_view import EvidenceChart, IncidentView, kind_title, signal_title, told_actions
+from app.services.incident_view import IncidentView, kind_title
+from app.services.story import signal_title, told_actions
 from app.services.view import View
 from app.services.wording import (
     capital,
     clock,
-    compact,
     instant,
     listing,
     percent,
@@ -24,12 +21,12 @@ from app.services.wording import (
     span,
     uncapital,
 )
-from app.ui import charts, empty, links
-from app.ui.html import Markup, bold, chip, chips, div, rows, show, table
+from app.ui import empty, links
+from app.ui.evidence import evidence
+from app.ui.html import bold, chip, chips, div, rows, show, table
 from app.ui.html import span as inline
 from app.ui.live import live
-from app.ui.pieces import heat_chart, interval_text, plain, severity_chip
-from app.ui.style import AMBER, GREY, RED
+from app.ui.pieces import heat_chart, interval_text, severity_chip
 
 
 def head(v: IncidentView) -> None:
@@ -203,86 +200,6 @@ def chain(v: IncidentView) -> None:
             ),
             class_="gf-chain",
         )
-    )
-
-
-def evidence(v: IncidentView) -> None:
-    """Affected replicas in red against the control group in grey, one row a measure."""
-    affected, control = listing(list(v.affected), 5) or "none named", listing(list(v.control), 5) or "none"
-    if not v.control and v.quality is not None:
-        control = "replicas of other pools"
-    keys = [(RED, f"affected: {affected}"), (GREY, f"control group: {control}"), (RED, "onset (dotted)")]
-    if v.incident.announced_at is not None:
-        keys.append((AMBER, "announced (dotted)"))
-    show(
-        div("Evidence", class_="gf-h"),
-        div(
-            *(inline(Markup(f'<span class="gf-key" style="background:{c}"></span>'), t) for c, t in keys),
-            class_="gf-legend",
-        ),
-    )
-    drawn = [c for c in v.charts if not c.flat]
-    for n, chart in enumerate(drawn):
-        evidence_chart(v, chart, last=n == len(drawn) - 1)
-    flat = [c.measure.title for c in v.charts if c.flat]
-    if flat:
-        show(div("Zero on every replica: ", listing(flat, 4), class_="gf-small gf-soft"))
-    if not v.charts:
-        empty.nothing("No replica exports the signals that argue this kind.", "Data health names the flags.")
-
-
-# unit of a measure → factor and unit on the axis
-SCALES = {"ratio": (100.0, "%"), "Hz": (1e-6, "MHz"), "per 10,000": (1.0, "")}
-
-
-def evidence_chart(v: IncidentView, chart: EvidenceChart, *, last: bool) -> None:
-    """One measure over the incident."""
-    m = chart.measure
-    scale, unit = SCALES.get(m.unit, (1.0, m.unit))
-    data: list[dict[str, Any]] = []
-    values: list[float] = []
-    hover = "%{y:.3~s}" + (" " + unit if unit else "")
-    for colour, width, group in ((GREY, 1.1, chart.control[:15]), (RED, 1.7, chart.affected)):
-        for c in group:
-            y = c.value * scale
-            values += list(y[np.isfinite(y)])
-            data.append(
-                charts.line(c.t, y, name=plain(c.replica), colour=colour, hovertemplate=hover)
-                | {"line": {"color": colour, "width": width}}
-            )
-    shapes = []
-    if v.incident.announced_at is not None:
-        shapes.append(charts.mark(v.incident.announced_at, colour=AMBER))
-    shapes.append(charts.mark(v.incident.started_at, colour=RED))
-    if v.incident.ended_at is not None:
-        shapes.append(charts.mark(v.incident.ended_at, colour=GREY))
-    if m.log and m.unit == "s":
-        axis = charts.seconds_axis(values)
-    elif m.log:
-        good = [x for x in values if x > 0] or [1.0, 10.0]
-        axis = charts.log_axis(min(good) / 1.3, max(good) * 1.3, compact)
-    else:
-        axis = {
-            **({"range": [-2, 104], "tickvals": [0, 50, 100]} if scale == 100.0 else {"rangemode": "tozero"}),
-            "gridcolor": charts.GRID,
-            "zeroline": False,
-            "fixedrange": True,
-            "nticks": 4,
-            "tickformat": "~g" if max(values, default=0) < 1000 else "~s",
-        }
-    title = m.title + (f", {unit}" if unit and unit not in ("requests",) else "")
-    show(div(title, class_="gf-small"))
-    charts.show(
-        data,
-        {
-            "xaxis": charts.time_axis(v.start, v.end, showticklabels=last),
-            "yaxis": axis,
-            "shapes": shapes,
-            "margin": {"l": 46, "r": 8, "t": 4, "b": 22 if last else 6},
-            "hovermode": "closest",
-        },
-        key=f"evidence-{m.id}",
-        height=118 if last else 100,
     )
 
 

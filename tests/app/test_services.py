@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from app.services import cards, fleet, incident_load, latency, slos
+from app.services import cards, fleet, incident_load, latency, slo_curves, slos
 from app.services.bad import BadCounts, bad_rate, gateway_bad
 from app.services.cards import status_of
 from app.services.harm import quantile_word, within
@@ -185,13 +185,13 @@ def test_the_p99_of_each_bucket_layout_stands_alone(storm_store: Store, view: Vi
 def test_curves_of_an_objective_end_where_the_view_ends(
     storm_store: Store, view: View, config: Config
 ) -> None:
-    d = slos.detail(storm_store, view, config, "chat-ttft")
+    d = slo_curves.detail(storm_store, view, config, "chat-ttft")
     assert d.p99 is not None
     assert d.share is not None
     assert d.p99.t[-1] == END
     assert len(d.p99.t) <= MAX_POINTS
     assert np.nanmax(d.p99.value) < 1.0
-    gateway = slos.detail(storm_store, view, config, "coding-agent-ttft")
+    gateway = slo_curves.detail(storm_store, view, config, "coding-agent-ttft")
     assert gateway.point == "gateway"
     assert gateway.share is not None
     assert gateway.share.low[-1] == pytest.approx(0.8, abs=0.02)

@@ -21,9 +21,13 @@ from aiohttp import web
 
 from app.demo_history import FRESH, WARM, HistoryMaker, faces_of
 from app.fleet_ingest import Gather, tools_of
+from collectors.outputs import import_outputs
+from collectors.requests import import_requests
+from core.classes import ClassRules
 from core.config import load_config
 from core.config_models import Config
 from core.records import Event
+from core.roles import Roles
 from fleet import scenarios
 from fleet.director import STORY, Director, Scene, scripted
 from fleet.faces.targets import Seen
@@ -50,7 +54,7 @@ class Orders:
     scenario: str = STORY_NAME
     speed: float = 1.0
     seed: int = 7
-    share: float = 0.15
+    share: float = 0.25
 
     def write(self, folder: Path) -> None:
         """Into the folder, for the process to read."""
@@ -102,6 +106,16 @@ class Logs:
         self._attempts.close()
 
 
+def take_in(config: Config, store: Store) -> None:
+    """Import both logs as far as they are written; the collector goes on from there."""
+    rules, roles = ClassRules.from_config(config.classes), Roles.from_config(config.roles)
+    for source in config.sources:
+        if source.requests is not None:
+            import_requests(store, source.requests.file, rules, roles, config=config)
+        if source.outputs is not None:
+            import_outputs(store, source.outputs.file, rules, roles, config=config)
+
+
 def begin(folder: Path, orders: Orders, config: Config, store: Store, logs: Logs) -> LiveFleet:
     """The simulation with its past written, at about now."""
     now = time.time() // EVERY * EVERY
@@ -115,6 +129,7 @@ def begin(folder: Path, orders: Orders, config: Config, store: Store, logs: Logs
         maker = HistoryMaker(store, config, sim, gather, log_answers=logs.answers, log_attempts=logs.attempts)
         maker.write()
         maker.catch_up(time.time(), logs.sink)
+        take_in(config, store)  # so that the first baselines know of it
         (folder / DONE).write_text(f"{time.time():.0f}\n", "utf-8")
         faces = maker.faces
     else:

@@ -31,7 +31,9 @@ RECENT = 2 * 3600.0
 LONG = 14 * 86400.0
 BATCH = 4000
 NEAR, NEAR_STEP, FAR_STEP = 2 * 86400.0, 3600.0, 3 * 3600.0
-PAST_SHARE = 0.03
+PAST_SHARE = 0.02
+AGENTS = "coding-agent"
+"""Their sessions are counted from the sample (how much KV cache they need), so their past is sampled as their present is."""
 ANY_MINUTE = 1_700_000_040
 Lines = Callable[[list[str]], None]
 
@@ -95,7 +97,7 @@ class HistoryMaker:
         *,
         log_answers: Lines,
         log_attempts: Callable[[list[Attempt]], None],
-        share: float = 0.15,
+        share: float = 0.25,
         long: float = LONG,
         recent: float = RECENT,
         fresh: float = FRESH,
@@ -106,6 +108,7 @@ class HistoryMaker:
         self._answers, self._attempts = log_answers, log_attempts
         self._long, self._recent, self._fresh = long, recent, fresh
         self._all, self._sampler = Sampler(sim.spec.seed, 1.0), Sampler(sim.spec.seed, share)
+        self._share = share
         self._by_tick: list[dict[RequestKey, RequestCell]] = []
         self._pending = 0
 
@@ -160,7 +163,7 @@ class HistoryMaker:
             self._put(slot)
             tick = self._by_tick[slot.blocks[0] + slot.step + 1]
             merge(cells, times(tick, 1, int((slot.t - 1) // 60) * 60))
-            self._answers(self._all.lines(past.finishes(slot, PAST_SHARE)))
+            self._answers(self._all.lines(past.finishes(slot, PAST_SHARE, {AGENTS: self._share})))
         self._flush()
         self.store.add_requests(cells)
 

@@ -27,8 +27,8 @@ STORY: tuple[Scene, ...] = (
     Scene(
         "contexts grow",
         "The coding agents' contexts grow: sessions need more and more of the KV cache.",
-        900.0,
-        _fault("knobs", "coder-a", context=2.6, new=2.2, rate=1.5, ramp=480.0),
+        960.0,
+        _fault("knobs", "coder-a", context=2.6, new=2.2, rate=1.5, ramp=660.0),
     ),
     Scene("recovery", "The agents are back to normal; caches fill again.", 600.0),
     Scene(

@@ -8,9 +8,10 @@ their number an hour follows the day. Good for budgets and screens, not for judg
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,8 +164,12 @@ class Past:
                 samples.append((track.exposed, Sample(page.series, track.values[i] + base[name])))
             yield Slot(t, samples, (), i)
 
-    def finishes(self, slot: Slot, share: float) -> list[tuple[ReplicaState, Finish]]:
-        """A random ``share`` of the finished requests of a fine slot, moved there as other requests of other sessions."""
+    def finishes(
+        self, slot: Slot, share: float, shares: Mapping[str, float] = MappingProxyType({})
+    ) -> list[tuple[ReplicaState, Finish]]:
+        """A random ``share`` of the finished requests of a fine slot (``shares``: another one for a workload), moved there as
+        other requests of other sessions.
+        """
         at = slot.blocks[0] + slot.step + 1
         by = slot.t - self._recording.times[at]
         mark = f"~{int(slot.t - slot.step * EVERY) % 10_000_000:x}"
@@ -172,5 +177,5 @@ class Past:
         return [
             (r, replace(f, id=f.id + mark, session=f.session + mark, t=f.t + by))
             for r, f in self._recording.finishes[at]
-            if draw() < share
+            if draw() < shares.get(f.workload, share)
         ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -67,8 +69,21 @@ cli.command("doctor")(inspect.doctor)
 
 
 def main() -> None:
-    """Entry point of the ``gustfront`` command."""
-    cli()
+    """Entry point of the ``gustfront`` command. A reader of its output that goes away early (head, less) is no failure."""
+    try:
+        cli(prog_name="gustfront")
+    except BrokenPipeError:
+        _leave_quietly()
+    except SystemExit as end:
+        # Rich turns a closed pipe into exit code 1, which here means "found something".
+        if isinstance(end.__context__, BrokenPipeError):
+            _leave_quietly()
+        raise
+
+
+def _leave_quietly() -> NoReturn:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)
 
 
 if __name__ == "__main__":

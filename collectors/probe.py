@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +18,11 @@ from collectors.doctor import UNKNOWN, examine, problem_json
 from collectors.exposition import Limits
 from collectors.prometheus_client_guard import PrometheusClient
 from collectors.scrape import ACCEPT, AGENT
+from collectors.scrape_access import FIXES
 from core.classes import ClassRules
-from core.config_models import Config, PrometheusSource, ScrapeSource
-from core.errors import InputError, SourceError
+from core.config import hide_password, read_secret, section_argument
+from core.config_models import Config, PrometheusSource, ScrapeSource, ScrapeTarget
+from core.errors import ConfigError, InputError, SourceError
 from core.records import Problem
 from core.roles import Roles
 
@@ -41,10 +44,13 @@ def probe_file(path: Path, classes: ClassRules, roles: Roles) -> Report:
 
 
 def probe_url(url: str, classes: ClassRules, roles: Roles) -> Report:
-    """Examine what one URL answers; a failure to answer is a problem in the report, not an exception."""
-    parts = urlsplit(url)
+    """Examine what one URL answers; a failure to answer is a problem in the report, not an exception.
+
+    ConfigError where it is no URL.
+    """
+    section_argument(ScrapeTarget, {"url": url}, {"url": hide_password(url)})
     source = ScrapeSource.model_validate(
-        {"name": "doctor", "targets": [url], "scheme": parts.scheme or "http"}
+        {"name": "doctor", "targets": [url], "scheme": urlsplit(url).scheme or "http"}
     )
     return asyncio.run(_scrape_all([(source, source.url_of(url))], classes, roles))[0]
 
@@ -116,7 +122,10 @@ async def _scrape(
 ) -> Report:
     headers = {}
     if source.token_file:
-        headers["Authorization"] = f"Bearer {Path(source.token_file).read_text('utf-8').strip()}"
+        try:
+            headers["Authorization"] = f"Bearer {read_secret(source.token_file)}"
+        except ConfigError as error:
+            return _refused(url, "no_secret", f"{error.path}: {error.problem}", error.fix)
     wait = aiohttp.ClientTimeout(total=source.timeout)
     verify = not source.insecure
     try:
@@ -128,23 +137,14 @@ async def _scrape(
                 body += more
             status = answer.status
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        what = f"no answer within {source.timeout:g} s" if isinstance(error, TimeoutError) else str(error)
-        return _failed(
-            url,
-            [
-                Problem(
-                    time.time(), url, "unreachable", url, what, "check that the engine runs and its address"
-                )
-            ],
-        )
+        kind, what = _why(error, source)
+        return _refused(url, kind, what, FIXES[kind])
     if len(body) > source.max_bytes:
         fix = "drop families at the engine, or raise max_bytes"
-        return _failed(
-            url, [Problem(time.time(), url, "too_large", url, f"more than {source.max_bytes:,} bytes", fix)]
-        )
+        return _refused(url, "too_large", f"more than {source.max_bytes:,} bytes", fix)
     if status != 200:
         fix = "check path and token; some engines export metrics only with a flag (docs/engines.md)"
-        return _failed(url, [Problem(time.time(), url, "http_error", url, f"answered HTTP {status}", fix)])
+        return _refused(url, "http_error", f"answered HTTP {status}", fix)
     limits = Limits(max_series=source.max_series, max_bytes=source.max_bytes)
     report = examine(body, name=url, classes=classes, roles=roles, limits=limits)
     if not report["version"] and report["engine"] in _VERSIONED:
@@ -164,6 +164,37 @@ async def _version(session: aiohttp.ClientSession, url: str, headers: dict[str, 
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
         return ""
     return str(data.get("version") or "")[:100] if isinstance(data, dict) else ""
+
+
+def _why(error: Exception, source: ScrapeSource) -> tuple[str, str]:
+    """The kind of a failed scrape, as the collector names it, and what happened in one plain line."""
+    if isinstance(error, TimeoutError):
+        return "timeout", f"no answer within {source.timeout:g} s"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "dns", f"the host name {error.host} is not known"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "tls", f"no trusted connection: {error.os_error.strerror or error.os_error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        reason = error.os_error
+        if isinstance(reason, ConnectionRefusedError):
+            return "refused", "nothing listens there"
+        number = reason.errno
+        return "unreachable", os.strerror(number) if number and number > 0 else str(reason)
+    if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
+        return "reset", "closed the connection without an answer"
+    text = " ".join(str(error).split())[:200]
+    if "content-encoding" in text:
+        return "bad_encoding", "the answer is not compressed as it says"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "truncated", "the answer ended before it was complete"
+    if isinstance(error, aiohttp.ClientResponseError):
+        return "bad_http", "the answer is not HTTP"
+    return "unreachable", text or type(error).__name__
+
+
+def _refused(url: str, kind: str, what: str, fix: str) -> Report:
+    """A report of a target that gave nothing to examine."""
+    return _failed(url, [Problem(time.time(), url, kind, url, what, fix)])
 
 
 def _failed(name: str, problems: list[Problem]) -> Report:

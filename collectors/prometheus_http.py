@@ -8,6 +8,7 @@ gzip on the loopback. What it gives back is an ordinary ``requests.Response`` wh
 from __future__ import annotations
 
 import ipaddress
+import re
 import time
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -214,7 +215,7 @@ class GuardedSession(requests.Session):
         text = str(error)
         kind, problem, fix = (
             "refused",
-            f"cannot be reached: {text[-200:]}",
+            f"cannot be reached: {_reason(text)}",
             "check url and whether the server runs",
         )
         if isinstance(error, requests.exceptions.SSLError) or "SSLError" in text:
@@ -234,6 +235,12 @@ class GuardedSession(requests.Session):
         return SourceError(self.source, kind, problem, fix)
 
 
+def _reason(text: str) -> str:
+    """The system's own words in an error of urllib3, which wraps them in addresses and class names."""
+    found = re.search(r"\[Errno -?\d+\] ([^'\")]+)", text)
+    return found[1].strip() if found else " ".join(text.split())[-200:]
+
+
 def is_loopback(host: str) -> bool:
     """Whether the host is this machine by address or as ``localhost``."""
     try:
@@ -244,4 +251,6 @@ def is_loopback(host: str) -> bool:
 
 def shown(body: bytes, limit: int = 80) -> str:
     """The beginning of a body, quoted, without control characters."""
+    if body[:200].lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        return "an HTML page"
     return repr(body[:limit].decode("utf-8", "replace")) if body else "nothing"

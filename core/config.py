@@ -12,12 +12,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from core.config_errors import ConfigErrors, cross_checks, format_path, from_pydantic
+from core.config_errors import ConfigErrors, cross_checks, format_path, from_argument, from_pydantic
 from core.config_models import (
     AppConfig,
     ClassConfig,
@@ -35,7 +35,7 @@ from core.config_models import (
     SloConfig,
     SourceConfig,
 )
-from core.config_types import hide_password
+from core.config_types import DatabaseUrl, hide_password
 from core.errors import ConfigError
 
 __all__ = [
@@ -55,12 +55,16 @@ __all__ = [
     "ScrapeTarget",
     "SloConfig",
     "SourceConfig",
+    "database_argument",
     "find_config",
     "hide_password",
     "load_config",
     "parse_config",
     "read_secret",
+    "section_argument",
 ]
+
+Section = TypeVar("Section", bound=BaseModel)
 
 ENVIRONMENT = "GUSTFRONT_CONFIG"
 DEFAULT_FILE = "gustfront.yaml"
@@ -107,7 +111,7 @@ def parse_config(text: str, *, name: str = "configuration", base: Path | None = 
     """
     data = _yaml(text, name)
     if data is None:
-        return Config.built_in()
+        data = {}
     if not isinstance(data, dict):
         problem = ConfigError("configuration", "is not a mapping", "write keys such as sources: and classes:")
         raise ConfigErrors(name, [problem])
@@ -115,6 +119,9 @@ def parse_config(text: str, *, name: str = "configuration", base: Path | None = 
     expanded = {
         key: _expand(value, (key,), problems) if key in _EXPANDED else value for key, value in data.items()
     }
+    if base is not None:
+        # The embedded file, too, lies beside the configuration: the same data from whatever folder a command is started in.
+        expanded.setdefault("database", Config.model_fields["database"].default)
     config: Config | None = None
     try:
         config = Config.model_validate(expanded, context={"base": base})
@@ -126,6 +133,28 @@ def parse_config(text: str, *, name: str = "configuration", base: Path | None = 
     if problems or config is None:
         raise ConfigErrors(name, problems)
     return config
+
+
+def database_argument(url: str, origin: str) -> str:
+    """A database URL that came as an argument or from the environment, checked as the file's; ConfigError names
+    ``origin``.
+    """
+    try:
+        checked: str = TypeAdapter(DatabaseUrl).validate_python(url)
+    except ValidationError as error:
+        raise from_argument(error, {}, origin, hide_password(url)) from None
+    return checked
+
+
+def section_argument(model: type[Section], values: Mapping[str, Any], options: Mapping[str, str]) -> Section:
+    """A section of the configuration whose ``values`` came as arguments; ``options`` are the arguments' names.
+
+    ConfigError names the argument, what it was and the fix.
+    """
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        raise from_argument(error, options, "", values) from None
 
 
 def read_secret(file: str | Path) -> str:

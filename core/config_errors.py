@@ -45,6 +45,19 @@ def from_pydantic(error: ValidationError, data: Any) -> list[ConfigError]:
     return [_problem(i["type"], i["loc"], i["msg"], i.get("ctx", {}), data) for i in items]
 
 
+def from_argument(
+    error: ValidationError, options: Mapping[str, str], otherwise: str, data: Any
+) -> ConfigError:
+    """The first problem as one about an argument: its field's name in ``options``, or ``otherwise``."""
+    item = error.errors(include_url=False)[0]
+    context = item.get("ctx", {})
+    loc = item["loc"]
+    field = str(loc[0]) if loc else ""
+    value = _shown(loc, data) if loc else data if isinstance(data, str) else None
+    message = context["problem"] if item["type"] == "gustfront" else _small(item["msg"])
+    return ConfigError(options.get(field, otherwise or field), message, context.get("fix", ""), value)
+
+
 def _problem(
     type_: str, loc: tuple[str | int, ...], message: str, context: Mapping[str, Any], data: Any
 ) -> ConfigError:
@@ -65,8 +78,12 @@ def _problem(
     elif type_ == "list_type":
         message = "must be a list"
     else:
-        message = message[:1].lower() + message[1:]
+        message = _small(message)
     return ConfigError(path, message, _help(loc), value)
+
+
+def _small(message: str) -> str:
+    return message[:1].lower() + message[1:]
 
 
 def _shown(loc: Path, data: Any) -> Any:

@@ -207,7 +207,7 @@ class AppConfig(Section):
         min_length=1,
         description="Address to listen on; beyond loopback put authentication in front",
     )
-    port: int = Field(default=8501, ge=1, le=65535, description="Port")
+    port: int = Field(default=8501, ge=1, le=65535, description="Port, 1 to 65535")
 
 
 class LimitsConfig(Section):

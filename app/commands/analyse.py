@@ -8,8 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from app.commands.context import command, open_store, print_json, progress_bar, settings, stdout
-from core.errors import ConfigError
+from app.commands.context import command, open_store, print_json, progress_bar, settings, span, stdout
 from core.incidents import Incident, iso
 from core.times import parse_duration, parse_time
 
@@ -63,13 +62,10 @@ def backtest(
     from detectors.backtest import backtest as run_backtest
 
     config = settings.load()
-    first, last = parse_time(start), parse_time(end)
-    if last <= first:
-        raise ConfigError("--end", "is not after --start", "give a later time", end)
+    first, last = span(start, end)
+    lag = parse_duration(ingest_lag, "--ingest-lag")
     with open_store(config, read_only=not save) as store, progress_bar("backtest") as progress:
-        found = run_backtest(
-            store, config, first, last, lag=parse_duration(ingest_lag), save=save, progress=progress
-        )
+        found = run_backtest(store, config, first, last, lag=lag, save=save, progress=progress)
     _show(found, as_json, "No incident in this stretch.")
 
 
@@ -82,10 +78,10 @@ def incidents(
 ) -> None:
     """List incidents, newest first."""
     config = settings.load()
+    first = parse_time(start, "--start") if start else None
+    last = parse_time(end, "--end") if end else None
+    if first is not None and last is not None:
+        span(start or "", end or "")
     with open_store(config, read_only=True) as store:
-        found = store.incidents(
-            start=parse_time(start) if start else None,
-            end=parse_time(end) if end else None,
-            open_only=open_only,
-        )
+        found = store.incidents(start=first, end=last, open_only=open_only)
     _show(sorted(found, key=lambda one: -one.started_at), as_json, "No incident.")

@@ -1,7 +1,8 @@
 """What every command shares: the configuration, the store, output manners and exit codes.
 
 Manners: progress and errors go to stderr; with ``--json`` stdout holds JSON alone. Exit codes: 0 fine, 1 found something,
-2 usage or configuration, 3 environment.
+2 usage or configuration, 3 environment; 130 where a person pressed Ctrl-C. Never a traceback, unless
+``$GUSTFRONT_TRACEBACK`` asks for one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
@@ -19,10 +20,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
-from core.config import Config, load_config
-from core.errors import GustfrontError
+from core.config import Config, database_argument, load_config
+from core.errors import ConfigError, EnvironmentProblem, GustfrontError
+from core.times import parse_time
 from sql.store import Store
+
+TRACEBACK = "GUSTFRONT_TRACEBACK"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,8 +47,11 @@ class Settings:
     def load(self) -> Config:
         """The configuration in force, with ``--database`` (or $GUSTFRONT_DATABASE) on top."""
         config = load_config(self.config)
-        url = self.database or os.environ.get("GUSTFRONT_DATABASE")
-        return config.model_copy(update={"database": url}) if url else config
+        environment = os.environ.get("GUSTFRONT_DATABASE")
+        for url, origin in ((self.database, "--database"), (environment, "$GUSTFRONT_DATABASE")):
+            if url:
+                return config.model_copy(update={"database": database_argument(url, origin)})
+        return config
 
 
 settings = Settings()
@@ -52,6 +60,30 @@ settings = Settings()
 def print_json(data: object) -> None:
     """One JSON document on stdout and nothing else."""
     sys.stdout.write(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def warn(text: str) -> None:
+    """One line on stderr, never read as markup."""
+    stderr.print(Text(text, style="yellow"), soft_wrap=True)
+
+
+def problem_line(problem: Mapping[str, Any]) -> str:
+    """A problem (as JSON) for people: what, how often, and what to do about it."""
+    times = f" ({problem['count']:,} times)" if problem.get("count", 1) > 1 else ""
+    message = " ".join(str(problem["message"]).split()).rstrip(".")
+    subject = str(problem.get("subject", ""))
+    where = f"{subject}: " if subject and not message.startswith(subject) else ""
+    fix = str(problem.get("fix", ""))
+    return f"{problem['code']}: {where}{message}{times}." + (f" {fix[:1].upper()}{fix[1:]}" if fix else "")
+
+
+def span(start: str, end: str) -> tuple[float, float]:
+    """``--start`` and ``--end`` as Unix seconds; ConfigError where one is no time or the second is not later."""
+    first, last = parse_time(start, "--start"), parse_time(end, "--end")
+    if last <= first:
+        raise ConfigError("--end", "is not after --start", "give a later time", end)
+    return first, last
 
 
 def command(function: Callable[P, R]) -> Callable[P, R]:
@@ -61,15 +93,34 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
         except GustfrontError as error:
-            stderr.print(f"[red]gustfront:[/red] {escape(str(error))}", soft_wrap=True)
-            raise typer.Exit(error.exit_code) from error
+            raise _leave(error) from error
+        except KeyboardInterrupt:
+            warn("stopped; what was stored stays, and the same command goes on from there")
+            raise typer.Exit(130) from None
         except BrokenPipeError:
-            # The reader (head, less) went away: that is its right.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(0) from None
+            raise  # the reader of stdout (head, less) went away; app.cli.main leaves quietly
+        except OSError as error:
+            if os.environ.get(TRACEBACK):
+                raise
+            where = f"{error.filename}: " if error.filename else ""
+            raise _leave(EnvironmentProblem(f"{where}{error.strerror or error}")) from error
+        except Exception as error:
+            if os.environ.get(TRACEBACK):
+                raise
+            text = f"internal error ({type(error).__name__}: {str(error)[:300]})"
+            fix = f"please report it, with what the same command prints under {TRACEBACK}=1"
+            raise _leave(EnvironmentProblem(f"{text}. Fix: {fix}")) from error
 
     return wrapped
+
+
+def _leave(error: GustfrontError) -> typer.Exit:
+    """Say what is wrong on stderr; the exit with its code."""
+    stderr.print(f"[red]gustfront:[/red] {escape(str(error))}", soft_wrap=True)
+    return typer.Exit(error.exit_code)
 
 
 @contextmanager

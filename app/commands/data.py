@@ -10,15 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from app.commands.context import command, open_store, print_json, progress_bar, settings, stderr
-from core.config import Config, PrometheusSource
-from core.errors import ConfigError
+from app.commands.context import (
+    command,
+    open_store,
+    print_json,
+    problem_line,
+    progress_bar,
+    settings,
+    span,
+    stderr,
+    warn,
+)
+from core.config import Config, PrometheusSource, section_argument
+from core.errors import ConfigError, InputError
 from core.incidents import iso
 from core.records import Event
 from core.times import parse_time
 
 if TYPE_CHECKING:
     from collectors.backfill import BackfillResult
+    from collectors.imports import ImportResult
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Result as JSON on stdout.")]
 
@@ -28,17 +39,29 @@ def _report(facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    shown = {k: v for k, v in facts.items() if isinstance(v, (int, str)) and not isinstance(v, bool)}
+    hidden = ("error",)  # said at the end
+    shown = {
+        k: v
+        for k, v in facts.items()
+        if isinstance(v, (int, str)) and not isinstance(v, bool) and k not in hidden
+    }
     words = (
         f"{k.replace('_', ' ')} {v:,}" if isinstance(v, int) else f"{k.replace('_', ' ')} {v}"
         for k, v in shown.items()
     )
     stderr.print(Text(", ".join(words)), soft_wrap=True)
     for problem in facts.get("problems", []):
-        times = f" ({problem['count']} times)" if problem.get("count", 1) > 1 else ""
-        stderr.print(
-            Text(f"  {problem['subject']}: {problem['message']}{times}. {problem.get('fix', '')}".rstrip()),
-            soft_wrap=True,
+        stderr.print(Text(f"  {problem_line(problem)}"), soft_wrap=True)
+
+
+def _imported(result: ImportResult, as_json: bool) -> None:
+    """Report an import; InputError for a file that was read from its start and holds nothing of use."""
+    _report(result.as_json(), as_json)
+    if result.bad and result.bad == result.read - result.blank and not result.resumed_at:
+        raise InputError(
+            result.file,
+            f"not one of {result.read:,} lines could be used",
+            "see what is wrong with them above",
         )
 
 
@@ -56,6 +79,7 @@ def _backfill_facts(result: BackfillResult) -> dict[str, Any]:
 
 def _prometheus(config: Config, url: str | None, selector: str | None) -> PrometheusSource:
     """The source to read: the configured one with that URL (credentials included), else a plain one, else the only one."""
+    options = {"url": "--prometheus", "selector": "--selector"}
     known = [s.prometheus for s in config.sources if s.prometheus is not None]
     if url is None:
         if len(known) != 1:
@@ -66,8 +90,12 @@ def _prometheus(config: Config, url: str | None, selector: str | None) -> Promet
             )
         source = known[0]
     else:
-        source = next((s for s in known if s.url.rstrip("/") == url.rstrip("/")), PrometheusSource(url=url))
-    return source.model_copy(update={"selector": selector}) if selector else source
+        same = [s for s in known if s.url.rstrip("/") == url.rstrip("/")]
+        source = same[0] if same else section_argument(PrometheusSource, {"url": url}, options)
+    if selector is None:
+        return source
+    checked = section_argument(PrometheusSource, {"url": source.url, "selector": selector}, options)
+    return source.model_copy(update={"selector": checked.selector})
 
 
 @command
@@ -90,11 +118,9 @@ def backfill(
     from core.classes import ClassRules
     from core.roles import Roles
 
+    first, last = span(start, end)
     config = settings.load()
     source = _prometheus(config, prometheus, selector)
-    first, last = parse_time(start), parse_time(end)
-    if last <= first:
-        raise ConfigError("--end", "is not after --start", "give a later time", end)
     with open_store(config) as store, progress_bar("back-fill") as progress:
         result = run_backfill(
             store,
@@ -108,9 +134,7 @@ def backfill(
         )
     _report(_backfill_facts(result), as_json)
     if result.error is not None:
-        stderr.print(
-            Text(f"stopped at {iso(result.done)}; the same command goes on from there", style="yellow")
-        )
+        warn(f"stopped at {iso(result.done)}; the same command goes on from there")
         raise result.error
 
 
@@ -136,7 +160,7 @@ def import_outputs(
             config=config,
             progress=progress,
         )
-    _report(result.as_json(), as_json)
+    _imported(result, as_json)
 
 
 @command
@@ -161,7 +185,7 @@ def import_requests(
             config=config,
             progress=progress,
         )
-    _report(result.as_json(), as_json)
+    _imported(result, as_json)
 
 
 @command
@@ -173,8 +197,8 @@ def mark(
     at: Annotated[str | None, typer.Option(help="When: ISO 8601 or Unix seconds. Default: now.")] = None,
 ) -> None:
     """Record an event (a deploy, a flag, a note) so that detectors and charts know of it."""
+    ts = parse_time(at, "--at") if at else time.time()
     config = settings.load()
-    ts = parse_time(at) if at else time.time()
     with open_store(config) as store:
         store.add_events([Event(ts=ts, kind=kind, text=text, pool=pool, replica=replica)])
     stderr.print("marked")

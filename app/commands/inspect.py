@@ -10,8 +10,13 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from app.commands.context import command, print_json, settings, stdout
+from app.commands.context import command, print_json, problem_line, settings, stdout
 from core.errors import InputError
+
+NOTHING = (
+    "No target: the configuration names no scrape or Prometheus source. Name a URL or file, or add sources "
+    "(gustfront.example.yaml shows how)."
+)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Result as JSON on stdout.")]
 
@@ -62,13 +67,15 @@ def _print_target(report: dict[str, Any]) -> None:
         table.add_row(
             Text(missing["id"]), Text("missing"), Text(missing.get("flag") or "not exported by this engine")
         )
-    stdout.print(table)
+    if table.row_count:
+        stdout.print(table)
     for ambiguous in report["ambiguous"]:
-        stdout.print(Text(f"  ambiguous: {ambiguous}"))
+        also = ", ".join(ambiguous["also"])
+        stdout.print(Text(f"  ambiguous: {ambiguous['id']} read from {ambiguous['family']}; also in {also}"))
     for dropped in report["dropped"]:
-        stdout.print(Text(f"  dropped: {dropped}"))
+        stdout.print(Text(f"  dropped: {dropped['count']:,} {dropped['reason']}"))
     for problem in report["problems"]:
-        stdout.print(Text(f"  problem: {problem}"))
+        stdout.print(Text(f"  problem: {problem_line(problem)}"), soft_wrap=True)
 
 
 @command
@@ -93,16 +100,20 @@ def doctor(
         reports = probe_config(config, *rules)
     elif re.match(r"https?://", subject):
         reports = [probe_url(subject, *rules)]
-    elif Path(subject).exists():
+    elif subject and Path(subject).exists():
         reports = [probe_file(Path(subject), *rules)]
     else:
         raise InputError(
-            subject, "is neither a file nor a URL", "give a path that exists or http://host:port/metrics"
+            subject or "the subject",
+            "is neither a file nor a URL",
+            "give a path that exists or http://host:port/metrics",
         )
     if as_json:
         print_json({"targets": reports})
     else:
         for report in reports:
             _print_target(report)
+        if not reports:
+            stdout.print(Text(NOTHING))
     if any(report["problems"] for report in reports):
         raise typer.Exit(1)

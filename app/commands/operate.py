@@ -16,7 +16,8 @@ HostOption = Annotated[
     str | None, typer.Option(help="Address to listen on. Default: the configuration's, else 127.0.0.1.")
 ]
 PortOption = Annotated[
-    int | None, typer.Option(help="Port to listen on. Default: the configuration's, else 8501.")
+    int | None,
+    typer.Option(min=1, max=65535, help="Port to listen on. Default: the configuration's, else 8501."),
 ]
 
 

@@ -39,8 +39,8 @@ Lines = Callable[[list[str]], None]
 
 
 def faces_of(sim: Fleet) -> FleetFaces:
-    """The fleet's faces without the gateway's own metrics: its log says the same and more, request by request."""
-    return FleetFaces(sim, gateway=False)
+    """The fleet's faces without those of gateway and front end: the gateway's log says the same, request by request."""
+    return FleetFaces(sim, edge=False)
 
 
 class Requests:

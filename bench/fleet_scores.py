@@ -65,7 +65,7 @@ def fill(spec: FleetSpec, folder: Path, config: Config, store: Store) -> dict[st
     """Simulate ``spec`` into the store; the truth."""
     assert spec.end is not None
     sim = Simulation(spec)
-    faces = FleetFaces(sim, gateway=False)
+    faces = FleetFaces(sim, edge=False)
     source = next(s.scrape for s in config.sources if s.scrape is not None)
     gather = Gather(tools_of(config), source, "127.0.0.1:9")
     share = 0.5 if any(f.load_correlated is not None for f in spec.faults) else 0.25

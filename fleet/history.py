@@ -101,7 +101,7 @@ def write_scenario(
     if share is None:
         share = 0.5 if any(f.load_correlated is not None for f in spec.faults) else SHARE
     sim = simulate(spec)
-    faces = FleetFaces(sim, gateway=False)
+    faces = FleetFaces(sim, edge=False)
     sampler = Sampler(spec.seed, share)
     part = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
     try:

@@ -87,13 +87,15 @@ class Seen:
 class FleetFaces:
     """The faces of a running simulation. ``observe`` first, then ``targets``."""
 
-    def __init__(self, sim: Fleet, *, created: bool = False, gateway: bool = True) -> None:
+    def __init__(self, sim: Fleet, *, created: bool = False, edge: bool = True) -> None:
+        """``created``: vLLM writes ``_created``. ``edge``: gateway and Dynamo's front end are targets too; what they measure is
+        what the engines and the gateway's log measure, of all classes together."""
         self.sim, self.created = sim, created
         self.pools = {p.name: p for p in sim.spec.pools}
         start = sim.spec.start
-        self.gateway = GatewayFace({n: p.model for n, p in self.pools.items()}, start) if gateway else None
+        self.gateway = GatewayFace({n: p.model for n, p in self.pools.items()}, start) if edge else None
         dynamo = [p for p in sim.spec.pools if p.engine == "dynamo"]
-        self.frontend = DynamoFrontendFace(start) if dynamo else None
+        self.frontend = DynamoFrontendFace(start) if dynamo and edge else None
         self._by_model = {p.model: p for p in dynamo}
         self._faces: dict[str, tuple[float, Face]] = {}
         self._gpus: dict[str, DcgmFace] = {}

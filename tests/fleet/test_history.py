@@ -33,7 +33,7 @@ def small(minutes: float = 10.0, **changes: Any) -> FleetSpec:
 @pytest.fixture(scope="module")
 def recording() -> Recording:
     sim = Simulation(small())
-    faces, out = FleetFaces(sim, gateway=False), Recording()
+    faces, out = FleetFaces(sim, edge=False), Recording()
     for tick in play(sim, faces, START + 600):
         out.add(tick)
     return out
@@ -50,7 +50,7 @@ def test_ticks_lie_on_the_grid_and_every_target_is_in_each() -> None:
 def test_a_restart_begins_a_new_page_and_loses_no_answer() -> None:
     fault = FaultSpec("restart", START + 300, None, "a", (0,), {"down": 30.0})
     sim = Simulation(small(faults=(fault,)))
-    faces = FleetFaces(sim, gateway=False)
+    faces = FleetFaces(sim, edge=False)
     starts, down, answered, told = set(), 0, 0, 0
     for tick in play(sim, faces, START + 600):
         target = next(t for t in tick.targets if t.name == "a-0")
@@ -69,7 +69,7 @@ def test_a_silent_target_gives_no_scrape_and_a_stale_one_repeats_itself() -> Non
     stale = FaultSpec("telemetry", START + 100, 120.0, "a", (1,), {"stale": True})
     sim = Simulation(small(5, faults=(gap, stale)))
     bodies: dict[str, list[str | None]] = {"a-0": [], "a-1": []}
-    for tick in play(sim, FleetFaces(sim, gateway=False), START + 300):
+    for tick in play(sim, FleetFaces(sim, edge=False), START + 300):
         for t in tick.targets:
             if t.name in bodies:
                 bodies[t.name].append(t.body())

@@ -134,6 +134,8 @@ def begin(folder: Path, orders: Orders, config: Config, store: Store, logs: Logs
         faces = maker.faces
     else:
         faces = faces_of(sim)
+        sim.run(spec.start)
+        faces.observe()
     director = Director(story, sim.now + 20.0, orders.speed)
     return LiveFleet(sim, faces, director, logs.sink)
 

@@ -73,6 +73,12 @@ class BadLines:
         self._path, self._source = path, source
         self._kinds: dict[tuple[str, str, str], tuple[int, list[int]]] = {}
 
+    def copy(self) -> BadLines:
+        """What is collected so far, on its own."""
+        other = BadLines(self._path, self._source)
+        other._kinds = {key: (n, list(lines)) for key, (n, lines) in self._kinds.items()}
+        return other
+
     def add(self, line: int, bad: BadRecord) -> None:
         """Note one refused line."""
         key = (bad.code, bad.what, bad.fix)

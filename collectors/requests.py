@@ -4,6 +4,8 @@ Fields of a line: ``ts`` (when the attempt ended) and ``status`` are what it tak
 ``output_tokens``, ``workload``, ``class``, ``pool``, ``upstream``, ``tenant``, ``model`` and ``release`` are used where given.
 
 Cells and the position in the file are written in one transaction, so that a stop at any moment neither loses nor doubles a line.
+The position must still be where this import found it: two imports of one file at the same moment (the collector and a person)
+count every line once, whoever comes first.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import EllipsisType
 from typing import Any, Protocol
 
 from collectors.fields import BadRecord, count, instant, number
 from collectors.imports import BadLines, ImportResult, Progress, batches, usable
-from collectors.jsonlines import JsonLines
+from collectors.jsonlines import BEGINNING, JsonLines, Line, Position
 from collectors.labelling import Labelling
 from collectors.pseudonyms import Pseudonyms
 from core.classes import ClassRules
@@ -37,9 +40,13 @@ class RequestStore(Protocol):
         """Set a cursor."""
 
     def add_requests(
-        self, cells: Mapping[RequestKey, RequestCell], *, cursor: tuple[str, str] | None = None
-    ) -> None:
-        """Add cells and set the cursor in one transaction."""
+        self,
+        cells: Mapping[RequestKey, RequestCell],
+        *,
+        cursor: tuple[str, str] | None = None,
+        expected: str | EllipsisType | None = ...,
+    ) -> bool:
+        """Add cells and set the cursor in one transaction; False, and nothing, where the cursor is not ``expected``."""
 
     def add_problems(self, problems: Sequence[Problem]) -> None:
         """Note problems of the input."""
@@ -93,31 +100,58 @@ def import_requests(
     result, bad = ImportResult(str(file.path)), BadLines(file.path, "requests")
     labelling = Labelling(classes, roles, config, Pseudonyms.of(store))
     edges = fine_edges(slo.threshold for slo in config.slos)
-    cursor, start = file.resume(store, f"requests:{point}")
-    result.resumed_at = start.line
+    first = True
     try:
-        for batch in batches(file.lines(start), BATCH, file, progress, "requests"):
-            records: list[RequestRecord] = []
-            after = None
-            for line in batch:
-                data = usable(line, bad, result)
-                if data is not None:
-                    try:
-                        records.append(read_request(data, labelling))
-                    except BadRecord as error:
-                        result.bad += 1
-                        bad.add(line.number, error)
-                if line.complete or data is not None:
-                    after = line
-            if after is not None:
-                store.add_requests(
-                    fold(records, edges, point=point), cursor=(cursor, after.position().to_json())
-                )
-            result.imported += len(records)
-            for r in records:
-                result.saw(r.ts)
+        while True:
+            cursor, start, stored = _where(file, store, f"requests:{point}")
+            if first:
+                result.resumed_at, first = start.line, False
+            for batch in batches(file.lines(start), BATCH, file, progress, "requests"):
+                before = (result.read, result.blank, result.bad, bad.copy())
+                records, after = _read(batch, labelling, bad, result)
+                if after is None or not cursor:  # a first line still being written: nothing can be remembered
+                    continue
+                position = after.position().to_json()
+                cells = fold(records, edges, point=point)
+                if not store.add_requests(cells, cursor=(cursor, position), expected=stored):
+                    result.read, result.blank, result.bad, bad = before
+                    break
+                stored = position
+                result.imported += len(records)
+                for r in records:
+                    result.saw(r.ts)
+            else:
+                break
     finally:
         result.problems = bad.problems(time.time())
         if result.problems:
             store.add_problems(result.problems)
     return result
+
+
+def _where(file: JsonLines, store: RequestStore, prefix: str) -> tuple[str, Position, str | None]:
+    """Cursor, position and the cursor's text, which an import by somebody else may move at any moment."""
+    while True:
+        cursor, start = file.resume(store, prefix)
+        stored = store.get_cursor(cursor) if cursor else None
+        if start == (BEGINNING if stored is None else Position.from_json(stored)):
+            return cursor, start, stored
+
+
+def _read(
+    batch: Sequence[Line], labelling: Labelling, bad: BadLines, result: ImportResult
+) -> tuple[list[RequestRecord], Line | None]:
+    """The attempts in some lines, and the last line that is complete."""
+    records: list[RequestRecord] = []
+    after = None
+    for line in batch:
+        data = usable(line, bad, result)
+        if data is not None:
+            try:
+                records.append(read_request(data, labelling))
+            except BadRecord as error:
+                result.bad += 1
+                bad.add(line.number, error)
+        if line.complete or data is not None:
+            after = line
+    return records, after

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import EllipsisType
 
 from core.incidents import Incident
 from core.records import Event, OutputRecord, Problem
@@ -26,13 +27,24 @@ class FactStore:
     # --- gateway requests and outputs
 
     def add_requests(
-        self, cells: Mapping[RequestKey, RequestCell], *, cursor: tuple[str, str] | None = None
-    ) -> None:
-        """Add cells to what is stored and move the import's cursor (name, value), both or neither."""
+        self,
+        cells: Mapping[RequestKey, RequestCell],
+        *,
+        cursor: tuple[str, str] | None = None,
+        expected: str | EllipsisType | None = ...,
+    ) -> bool:
+        """Add cells to what is stored and move the import's cursor (name, value), both or neither.
+
+        ``expected`` is what the cursor must still be (None: not set). Where it is not, somebody else has imported meanwhile:
+        nothing is stored and False comes back. Without ``expected`` the cursor is set whatever it was.
+        """
         with self.database.write(lock=True) as c:
-            request_rows.add(c, cells)
             if cursor is not None:
+                if expected is not ... and event_rows.get_cursor(c, cursor[0]) != expected:
+                    return False
                 event_rows.set_cursor(c, *cursor)
+            request_rows.add(c, cells)
+            return True
 
     def request_cells(
         self,

@@ -6,6 +6,7 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +123,11 @@ def test_a_stop_at_any_batch_neither_loses_nor_doubles(
     for stop in (1, 2, 5):
         calls: list[int] = []
 
-        def failing(new: Any, *, cursor: Any = None, calls: list[int] = calls, stop: int = stop) -> None:
+        def failing(new: Any, *, calls: list[int] = calls, stop: int = stop, **more: Any) -> bool:
             calls.append(1)
             if len(calls) == stop:
                 raise StoreError("database away")
-            real(new, cursor=cursor)
+            return bool(real(new, **more))
 
         monkeypatch.setattr(store, "add_requests", failing)
         with pytest.raises(StoreError):
@@ -134,6 +135,62 @@ def test_a_stop_at_any_batch_neither_loses_nor_doubles(
     monkeypatch.setattr(store, "add_requests", real)
     run(store, path, tmp_path)
     assert total(store) == 100
+
+
+def test_two_imports_of_one_file_at_the_same_moment_count_each_line_once(
+    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collectors.requests.BATCH", 7)
+    path = write_lines(
+        tmp_path / "g.jsonl", [*map(attempt, range(50)), "nonsense", *map(attempt, range(50, 100))]
+    )
+    real = store.add_requests
+    calls: list[int] = []
+
+    def overtaken(new: Any, **more: Any) -> bool:
+        calls.append(1)
+        if (
+            len(calls) == 3
+        ):  # between our reading of the third batch and its commit, somebody else reads on to the end
+            with Store.open(f"sqlite:///{tmp_path}/g.db") as other:
+                assert run(other, path, tmp_path).imported == 100 - 2 * 7
+        return bool(real(new, **more))
+
+    monkeypatch.setattr(store, "add_requests", overtaken)
+    result = run(store, path, tmp_path)
+    assert (result.imported, result.read, result.bad) == (14, 14, 0)
+    assert total(store) == 100
+    assert [p.count for p in store.problems()] == [1]
+
+
+def test_many_imports_of_one_growing_file_count_each_line_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collectors.requests.BATCH", 3)
+    url = f"sqlite:///{tmp_path}/g.db"
+    path = write_lines(tmp_path / "g.jsonl", [attempt(0)])
+    with Store.open(url) as one, Store.open(url) as two, ThreadPoolExecutor(3) as threads:
+        grow = threads.submit(
+            lambda: [write_lines(path, map(attempt, range(i, i + 5))) for i in range(1, 101, 5)]
+        )
+        imports = [
+            threads.submit(lambda s: [run(s, path, tmp_path) for _ in range(6)], s) for s in (one, two)
+        ]
+        grow.result()
+        counted = sum(r.imported for done in imports for r in done.result())
+        counted += run(one, path, tmp_path).imported
+        assert (total(one), counted) == (101, 101)
+
+
+def test_duplicate_and_unordered_lines_are_attempts_like_any_other(store: Any, tmp_path: Path) -> None:
+    """A gateway writes one line an attempt; two equal lines are two attempts, and they come in the order they end or not."""
+    order = [5, 400, 3, 3, 399, 0]
+    run(store, write_lines(tmp_path / "g.jsonl", map(attempt, order)), tmp_path)
+    run(store, write_lines(tmp_path / "g.jsonl", map(attempt, [1, 3])), tmp_path)
+    minutes: Counter[int] = Counter()
+    for key, cell in cells(store):
+        minutes[key.minute] += cell.n
+    assert minutes == Counter(int((T0 + i * 0.5) // 60) * 60 for i in [*order, 1, 3])
 
 
 def test_bad_lines_are_skipped_with_a_reason(store: Any, tmp_path: Path) -> None:

@@ -60,6 +60,17 @@ def test_request_cells_add_up_over_calls(store: Store) -> None:
     assert store.get_cursor("requests:x") == "300"
 
 
+def test_cells_are_refused_where_somebody_else_moved_the_cursor(store: Store) -> None:
+    cells = fold(attempts(0, 10), EDGES)
+    assert store.add_requests(cells, cursor=("requests:x", "10"), expected=None)
+    for stale in (None, "5"):
+        assert not store.add_requests(cells, cursor=("requests:x", "20"), expected=stale)
+    assert sum(c.n for _, c in store.request_cells(0, 1e11)) == 10
+    assert store.get_cursor("requests:x") == "10"
+    assert store.add_requests(cells, cursor=("requests:x", "20"), expected="10")
+    assert sum(c.n for _, c in store.request_cells(0, 1e11)) == 20
+
+
 def test_request_cells_of_other_edges_stay_apart(store: Store) -> None:
     store.add_requests(fold(attempts(0, 10), EDGES))
     store.add_requests(fold(attempts(0, 10), fine_edges([7.0])))

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.supervisor import check_port
 
-THEME = Path(__file__).resolve().parent.parent / ".streamlit" / "config.toml"
+THEME = Path(__file__).resolve().parent / ".streamlit" / "config.toml"
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

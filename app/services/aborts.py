@@ -1,7 +1,7 @@
 """Requests that clients gave up, as far as engines let one know: an abort counter, else HTTP 2xx minus successes.
 
 vLLM answers a client that left with HTTP 2xx, never counts it as a success, and leaves its abort counter at 0: the difference
-is the only trace. Engines do not export the age at which a client left, so these requests are bad or excluded, nobody knows which.
+is the only trace. Engines do not export the age at which a client left, so these requests are bad or excluded: nobody knows.
 """
 
 from __future__ import annotations

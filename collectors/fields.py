@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from core.errors import ConfigError
-from core.times import parse_time
+from core.times import horizon, parse_time
 
 EARLIEST, LATEST = 946_684_800.0, 4_102_444_800.0
 """Times before 2000 or after 2100 are a mistake: milliseconds, or a clock that was never set."""
@@ -53,6 +53,12 @@ def instant(data: Mapping[str, Any], key: str = "ts") -> float:
     if not EARLIEST <= value < LATEST:
         raise BadRecord(
             "bad_time", f"{key} is outside the years 2000 to 2099", "write seconds, not milliseconds"
+        )
+    if value > horizon():
+        raise BadRecord(
+            "future_time",
+            f"{key} lies more than a day ahead of this machine's clock",
+            "correct the clock that wrote it, or this machine's",
         )
     return float(value)
 

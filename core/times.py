@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from datetime import UTC, datetime
 
 from core.errors import ConfigError
 
 UNITS: dict[str, float] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+AHEAD_SECONDS = 86_400.0
+"""Data dated more than a day ahead of this machine's clock are a mistake of some clock, not news from the future."""
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 _DURATION_FIX = "write a number with a unit, such as 15s, 500ms, 1h30m or 28d"
 _TIME_FIX = "write ISO 8601 such as 2026-09-21T10:00:00Z, or Unix seconds such as 1789999200"
 # Unix seconds outside this span are a mistake: milliseconds, or a year beyond datetime's range.
 _MAX_UNIX = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+
+
+def horizon(now: float | None = None) -> float:
+    """The latest time (Unix seconds) that data may carry: what is dated later is refused, and never counts as the newest."""
+    return (time.time() if now is None else now) + AHEAD_SECONDS
 
 
 def parse_duration(text: str, path: str = "duration") -> float:

@@ -4,6 +4,9 @@ Which values a reading is compared with: the *head* of its target is its newest 
 after the head moves the head. A reading at or before it is out of order and skipped, except in a back-fill stream (any
 ``stream`` other than ``live``), which has a state of its own, may start again at any time, and never inserts a frame that
 overlaps a stored one. So the same readings appended twice change nothing, whoever sends them.
+
+A clock that is wrong must not stop the others: readings dated more than a day ahead of this machine's clock are refused with a
+problem, and a head that lies there (this machine's own clock was wrong once) is forgotten, or nothing would ever be after it.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from sqlalchemy import Connection, select
 
 from core.frames import IntArray, Reading, Target
 from core.packing import pack
-from core.records import Event
+from core.records import Event, Problem
+from core.times import AHEAD_SECONDS, horizon
 from sql import events as event_rows
 from sql import rollups, states, steady
 from sql import targets as target_rows
@@ -77,14 +81,22 @@ def append(
     targets: target_rows.TargetCache,
 ) -> tuple[AppendResult, Commit]:
     """Write ``readings`` in the caller's transaction, which must hold the write lock."""
+    latest = horizon()
+    readings, refused = _dated(readings, latest)
+    if refused:
+        event_rows.add_problems(connection, refused)
     by_target: dict[int, list[Reading]] = {}
     for r in readings:
         by_target.setdefault(target_rows.target_id(r.target), []).append(r)
     seen = {i: _seen(rows) for i, rows in by_target.items()}
     targets.save(connection, seen)
     kept = (states.HEAD,) if stream == LIVE else (states.HEAD, stream)
-    known = states.load(connection, by_target, kept, layouts)
-    batch = Batch()
+    known = {
+        key: s
+        for key, s in states.load(connection, by_target, kept, layouts).items()
+        if s.t_ms <= to_ms(latest)
+    }
+    batch = Batch(skipped=sum(p.count for p in refused))
     usual, taken = steady.take(by_target, known)
     for s in usual:
         batch.frames.append((s.ids, s.frames))
@@ -106,6 +118,24 @@ def append(
     if events:
         event_rows.add(connection, batch.restarts)
     return AppendResult(inserted, batch.skipped, batch.restarts), Commit(new_layouts, new_series, seen)
+
+
+def _dated(readings: Sequence[Reading], latest: float) -> tuple[Sequence[Reading], list[Problem]]:
+    """The readings that can be, and a problem for each one from the future."""
+    if all(r.t <= latest for r in readings):
+        return readings, []
+    kept, refused = [], []
+    for r in readings:
+        if r.t <= latest:
+            kept.append(r)
+            continue
+        hours = (r.t - latest + AHEAD_SECONDS) / 3600
+        text = f"A reading is dated {hours:.0f} h ahead of this machine's clock; it is not stored."
+        fix = "Set the clock of the source, or of this machine (NTP)."
+        refused.append(
+            Problem(latest - AHEAD_SECONDS, r.target.source, "future_time", r.target.address, text, fix)
+        )
+    return kept, refused
 
 
 def _seen(rows: Sequence[Reading]) -> target_rows.Seen:

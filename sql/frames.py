@@ -9,6 +9,7 @@ from sqlalchemy import Connection, func, select
 
 from core.frames import FloatArray, Frame
 from core.packing import unpack
+from core.times import horizon
 from sql.engine import Database
 from sql.ids import to_ms
 from sql.increments import BoolArray
@@ -105,7 +106,7 @@ def oldest(connection: Connection) -> float | None:
 
 
 def newest(connection: Connection) -> float | None:
-    """t1 of the newest frame."""
+    """t1 of the newest frame; what a wrong clock once dated into the future does not count."""
     return _extreme(connection, "desc")
 
 
@@ -114,7 +115,7 @@ def _extreme(connection: Connection, direction: str) -> float | None:
     at = frames.c.t1_ms.asc() if direction == "asc" else frames.c.t1_ms.desc()
     inner = (
         select(frames.c.t1_ms)
-        .where(frames.c.target_id == targets.c.id)
+        .where(frames.c.target_id == targets.c.id, frames.c.t1_ms <= to_ms(horizon()))
         .order_by(at)
         .limit(1)
         .correlate(targets)

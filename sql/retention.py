@@ -17,6 +17,7 @@ import orjson
 from sqlalchemy import Connection, and_, delete, func, select, text
 from sqlalchemy.sql import ColumnElement
 
+from core.times import horizon
 from sql.accumulate import HOUR, MINUTE, REPLICA
 from sql.engine import Database
 from sql.ids import to_ms
@@ -118,8 +119,9 @@ def _frame_cutoffs(connection: Connection, age: float) -> dict[tuple[str, str], 
     """(source, pool) → (target ids, oldest t1, cutoff)."""
     spans = _spans(connection)
     newest: dict[str, int] = {}
+    latest = to_ms(horizon())
     for _, source, _, _, last in spans:
-        newest[source] = max(newest.get(source, last), last)
+        newest[source] = max(newest.get(source, 0), min(last, latest))
     out: dict[tuple[str, str], tuple[list[int], int, int]] = {}
     for target_id, source, pool, first, _ in spans:
         ids, oldest, cutoff = out.get((source, pool), ([], first, newest[source] - to_ms(age)))
@@ -170,7 +172,7 @@ def _delete_rollups(database: Database, keep: Retention) -> int:
         spans = c.execute(query).all()
     newest: dict[str, int] = {}
     for pool, _, last, _ in spans:
-        newest[pool] = max(newest.get(pool, last), last)
+        newest[pool] = max(newest.get(pool, 0), min(last, int(horizon())))
     ages = {MINUTE: keep.rollups_minute, HOUR: keep.rollups_hour, REPLICA: keep.rollups_replica}
     done = 0
     for pool, resolution, _, first in spans:
@@ -193,7 +195,7 @@ def _delete_requests(database: Database, age: float) -> int:
         query = select(r.point, func.max(r.minute), func.min(r.minute)).group_by(r.point)
         spans = c.execute(query).all()
     return sum(
-        _by_steps(database, requests, r.minute, r.point == point, first, int(last - age))
+        _by_steps(database, requests, r.minute, r.point == point, first, int(min(last, horizon()) - age))
         for point, last, first in spans
     )
 
@@ -204,7 +206,8 @@ def _delete_outputs(database: Database, age: float) -> int:
         query = select(o.pool, func.max(o.ts), func.min(o.ts)).group_by(o.pool)
         spans = c.execute(query).all()
     return sum(
-        _by_steps(database, outputs, o.ts, o.pool == pool, first, last - age) for pool, last, first in spans
+        _by_steps(database, outputs, o.ts, o.pool == pool, first, min(last, horizon()) - age)
+        for pool, last, first in spans
     )
 
 

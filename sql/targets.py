@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, and_, bindparam, case, func, select, update
+from sqlalchemy import Connection, and_, bindparam, case, func, or_, select, update
 
 from core.frames import Target
+from core.times import horizon
 from sql.bulk import many, upsert
-from sql.ids import number
+from sql.ids import number, to_ms
 from sql.schema import targets, units
 
 
@@ -69,9 +70,19 @@ def _newer_wins(table: Any, excluded: Any) -> Mapping[str, Any]:
     return out
 
 
+_SET_RIGHT = (
+    update(targets)
+    .where(targets.c.id == bindparam("of"), targets.c.last_seen_ms > bindparam("horizon"))
+    .values(last_seen_ms=bindparam("never"))
+)
+"""For what was written under a clock that ran ahead: the next reading is the newest."""
+
 _TOUCH = (
     update(targets)
-    .where(targets.c.id == bindparam("of"), targets.c.last_seen_ms <= bindparam("last"))
+    .where(
+        targets.c.id == bindparam("of"),
+        or_(targets.c.last_seen_ms <= bindparam("last"), targets.c.last_seen_ms > bindparam("horizon")),
+    )
     .values(
         last_seen_ms=bindparam("at"),
         up=bindparam("good"),
@@ -88,6 +99,7 @@ class TargetCache:
 
     def save(self, connection: Connection, seen: Mapping[int, Seen]) -> None:
         """Insert or update targets and their units."""
+        latest = to_ms(horizon())
         touched: list[tuple[int, Seen]] = []
         changed: list[tuple[int, Seen]] = []
         for i, s in seen.items():
@@ -98,10 +110,18 @@ class TargetCache:
             connection,
             _TOUCH,
             [
-                {"of": i, "last": s.last_ms, "at": s.last_ms, "good": s.up, "start": s.start}
+                {
+                    "of": i,
+                    "last": s.last_ms,
+                    "horizon": latest,
+                    "at": s.last_ms,
+                    "good": s.up,
+                    "start": s.start,
+                }
                 for i, s in touched
             ],
         )
+        many(connection, _SET_RIGHT, [{"of": i, "horizon": latest, "never": 0} for i, _ in changed])
         _save(connection, changed)
 
     def committed(self, seen: Mapping[int, Seen]) -> None:

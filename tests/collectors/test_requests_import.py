@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -259,3 +260,16 @@ def test_a_labelled_gateway_log_is_counted_line_by_line(
     assert by_status == Counter(r["status"] for r in records)
     chat = [r for r in records if r["workload"] == "chat" and r["ttft_s"] is not None]
     assert within == sum(r["ttft_s"] <= 1.1 for r in chat)
+
+
+def test_a_line_from_the_future_is_refused_by_name(store: Any, tmp_path: Path) -> None:
+    lines = [
+        attempt(0),
+        attempt(1, ts=time.time() + 2 * 86_400),
+        attempt(2, ts="2096-10-02T07:06:40Z"),
+        attempt(3),
+    ]
+    result = run(store, write_lines(tmp_path / "g.jsonl", lines), tmp_path)
+    assert (result.imported, result.bad) == (2, 2)
+    assert [(p.code, p.count) for p in result.problems] == [("future_time", 2)]
+    assert result.last < time.time()

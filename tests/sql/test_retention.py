@@ -68,8 +68,8 @@ def test_frames_go_by_age_counted_from_the_newest(store: Store) -> None:
 
 
 def test_an_imported_history_does_not_vanish_because_a_live_fleet_goes_on(store: Store) -> None:
-    fill(store, 5, of=target("old", pool="import", source="import"))
-    fill(store, 5, of=target("new", pool="live", source="live"), first=400 * DAY)
+    fill(store, 5, of=target("old", pool="import", source="import"), first=-400 * DAY)
+    fill(store, 5, of=target("new", pool="live", source="live"))
     done = store.apply_retention(Keep(frames=3 * HOUR, rollups_minute=3 * HOUR, rollups_hour=DAY))
     assert len(times(store, "import")) == len(times(store, "live")) == 3 * 12 + 1
     assert done.rollups > 0

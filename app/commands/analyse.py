@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from app.commands.context import command, open_store, print_json, progress_bar, settings, span, stdout
+from app.commands.context import command, open_store, plain, print_json, progress_bar, settings, span, stdout
 from core.incidents import Incident, iso
 from core.times import parse_duration, parse_time
 
@@ -31,7 +30,7 @@ def _table(found: list[Incident]) -> Table:
             where,
             one.id,
         )
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(plain(cell) for cell in row))
     return table
 
 

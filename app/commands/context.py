@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
@@ -63,9 +63,20 @@ def print_json(data: object) -> None:
     sys.stdout.flush()
 
 
+# Control characters (a terminal obeys escape sequences) and marks that reverse the direction of what follows.
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def plain(text: object) -> Text:
+    """Words from outside for a terminal: no markup, nothing that a terminal would obey."""
+    return Text(_UNSEEN.sub("\N{REPLACEMENT CHARACTER}", str(text)))
+
+
 def warn(text: str) -> None:
     """One line on stderr, never read as markup."""
-    stderr.print(Text(text, style="yellow"), soft_wrap=True)
+    shown = plain(text)
+    shown.stylize("yellow")
+    stderr.print(shown, soft_wrap=True)
 
 
 def problem_line(problem: Mapping[str, Any]) -> str:
@@ -119,7 +130,7 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
 
 def _leave(error: GustfrontError) -> typer.Exit:
     """Say what is wrong on stderr; the exit with its code."""
-    stderr.print(f"[red]gustfront:[/red] {escape(str(error))}", soft_wrap=True)
+    stderr.print(Text("gustfront:", style="red"), plain(error), soft_wrap=True)
     return typer.Exit(error.exit_code)
 
 

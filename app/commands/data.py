@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from app.commands.context import (
     command,
     open_store,
+    plain,
     print_json,
     problem_line,
     progress_bar,
@@ -49,9 +49,9 @@ def _report(facts: dict[str, Any], as_json: bool) -> None:
         f"{k.replace('_', ' ')} {v:,}" if isinstance(v, int) else f"{k.replace('_', ' ')} {v}"
         for k, v in shown.items()
     )
-    stderr.print(Text(", ".join(words)), soft_wrap=True)
+    stderr.print(plain(", ".join(words)), soft_wrap=True)
     for problem in facts.get("problems", []):
-        stderr.print(Text(f"  {problem_line(problem)}"), soft_wrap=True)
+        stderr.print(plain(f"  {problem_line(problem)}"), soft_wrap=True)
 
 
 def _imported(result: ImportResult, as_json: bool) -> None:

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from app.commands.context import command, print_json, problem_line, settings, stdout
+from app.commands.context import command, plain, print_json, problem_line, settings, stdout
 from core.errors import InputError
 
 NOTHING = (
@@ -37,10 +36,10 @@ def check(as_json: JsonOption = False) -> None:
         return
     for key, value in facts.items():
         shown = ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
-        stdout.print(Text(f"{key:14s} {shown}"))
+        stdout.print(plain(f"{key:14s} {shown}"))
     if not config.sources:
         stdout.print(
-            Text("No source is configured: nothing will be collected. gustfront.example.yaml shows how.")
+            plain("No source is configured: nothing will be collected. gustfront.example.yaml shows how.")
         )
 
 
@@ -50,7 +49,7 @@ def _is_config(subject: str) -> bool:
 
 def _print_target(report: dict[str, Any]) -> None:
     stdout.print(
-        Text(
+        plain(
             f"{report['target']}: {', '.join(report['components']) or 'unknown'} {report.get('version') or ''}".rstrip()
         )
     )
@@ -58,24 +57,27 @@ def _print_target(report: dict[str, Any]) -> None:
     for head in ("signal", "found in", "value"):
         table.add_column(head, overflow="fold")
     for name, found in sorted(report["signals"].items()):
+        value = found.get("value", found.get("count"))
         table.add_row(
-            Text(name),
-            Text(str(found.get("family", ""))),
-            Text(str(found.get("value", found.get("count", "")))),
+            plain(name),
+            plain(found.get("family", "")),
+            plain("no value" if value is None else value),
         )
     for missing in report["missing"]:
         table.add_row(
-            Text(missing["id"]), Text("missing"), Text(missing.get("flag") or "not exported by this engine")
+            plain(missing["id"]),
+            plain("missing"),
+            plain(missing.get("flag") or "not exported by this engine"),
         )
     if table.row_count:
         stdout.print(table)
     for ambiguous in report["ambiguous"]:
         also = ", ".join(ambiguous["also"])
-        stdout.print(Text(f"  ambiguous: {ambiguous['id']} read from {ambiguous['family']}; also in {also}"))
+        stdout.print(plain(f"  ambiguous: {ambiguous['id']} read from {ambiguous['family']}; also in {also}"))
     for dropped in report["dropped"]:
-        stdout.print(Text(f"  dropped: {dropped['count']:,} {dropped['reason']}"))
+        stdout.print(plain(f"  dropped: {dropped['count']:,} {dropped['reason']}"))
     for problem in report["problems"]:
-        stdout.print(Text(f"  problem: {problem_line(problem)}"), soft_wrap=True)
+        stdout.print(plain(f"  problem: {problem_line(problem)}"), soft_wrap=True)
 
 
 @command
@@ -114,6 +116,6 @@ def doctor(
         for report in reports:
             _print_target(report)
         if not reports:
-            stdout.print(Text(NOTHING))
+            stdout.print(plain(NOTHING))
     if any(report["problems"] for report in reports):
         raise typer.Exit(1)

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from app.cli import cli
 from app.commands import context
 from app.commands.context import settings
+from core.incidents import Incident
 from core.records import Event
 from sql.store import Store
 
@@ -208,6 +209,43 @@ def test_json_is_alone_on_stdout(gustfront: Gustfront) -> None:
         done = gustfront(*words)
         assert done.code == 0, words
         json.loads(done.out)
+
+
+HOSTILE = "\x1b[31mred\x1b]0;title\x07\x00\x9b2J\u202egnp.exe [bold]not markup[/bold] <script>"
+
+
+def test_what_strangers_wrote_reaches_the_terminal_as_words_only(
+    gustfront: Gustfront, tmp_path: Path
+) -> None:
+    (tmp_path / "m.prom").write_text(
+        f'vllm:num_requests_running{{model_name="{HOSTILE}",a="{HOSTILE}"}} 3\n'
+        f"{HOSTILE} no metric\nvllm:num_requests_waiting NaN\n{HOSTILE}\n"
+    )
+    (tmp_path / f"{HOSTILE.translate({47: None, 0: None})}.jsonl").write_text("nonsense\n")
+    with Store.open(f"sqlite:///{tmp_path}/gustfront.db") as store:
+        store.save_incident(
+            Incident(
+                id="1",
+                kind="wedged",
+                severity="page",
+                state="open",
+                title=HOSTILE,
+                started_at=1.0,
+                replicas=(HOSTILE,),
+            )
+        )
+    for words in (
+        ["doctor", "m.prom"],
+        ["doctor", HOSTILE],
+        ["incidents"],
+        ["import-requests", f"{HOSTILE.translate({47: None, 0: None})}.jsonl"],
+        ["mark", "x", "--at", HOSTILE],
+    ):
+        done = gustfront(*words)
+        shown = done.out + done.err
+        assert not [c for c in shown if c in "\x1b\x07\x00\x9b\u202e"], words
+        assert "not markup" in shown
+    assert "no value" in gustfront("doctor", "m.prom").out
 
 
 def test_a_doctor_without_anything_to_look_at_says_so(gustfront: Gustfront) -> None:

@@ -268,14 +268,11 @@ def _unknown(name: str, exposition: Exposition) -> Problem:
         if exposition.series
         else "no readable sample"
     )
-    return Problem(
-        0.0,
-        name,
-        "unknown_component",
-        "body",
-        text,
-        "check that the address is the engine's metrics endpoint",
-    )
+    fix = "check that the address is the engine's metrics endpoint"
+    if any(series == "prometheus_build_info" for series, _ in exposition.series):
+        text = "the metrics of a Prometheus server about itself, not those of its targets"
+        fix = "name it as a source, `prometheus: {url: ...}`, and look at that configuration"
+    return Problem(0.0, name, "unknown_component", "body", text, fix)
 
 
 def problem_json(p: Problem) -> dict[str, Any]:

@@ -195,3 +195,10 @@ def test_no_mixture_of_lines_makes_the_doctor_raise_or_show_what_is_no_number(
     found = examine(end.join(lines) + end)
     json.dumps(found, allow_nan=False)
     assert set(found["signals"]) <= set(SIGNALS)
+
+
+def test_a_prometheus_server_itself_is_told_from_an_engine() -> None:
+    found = examine('prometheus_build_info{version="3.1"} 1\nprometheus_engine_queries 0\n')
+    (problem,) = found["problems"]
+    assert problem["code"] == "unknown_component"
+    assert "prometheus: {url: ...}" in problem["fix"]

@@ -26,9 +26,9 @@ STORY: tuple[Scene, ...] = (
     Scene("calm", "All is well.", 240.0),
     Scene(
         "contexts grow",
-        "The coding agents' contexts grow: sessions need more and more of the KV cache.",
-        960.0,
-        _fault("knobs", "coder-a", context=2.6, new=2.2, rate=1.5, ramp=660.0),
+        "More and more coding agents with growing contexts: their sessions need more of the KV cache than there is.",
+        1080.0,
+        _fault("knobs", "coder-a", rate=2.6, context=1.3, new=1.2, ramp=720.0),
     ),
     Scene("recovery", "The agents are back to normal; caches fill again.", 600.0),
     Scene(

@@ -24,6 +24,7 @@ from fleet.model import Attempt, Finish, ReplicaState
 BLOCK_TICKS = 20
 GRID = 4  # blocks begin at every fourth tick
 AGE = 15 * 86400.0  # processes pretend to run for longer than the past is
+SESSION_SECONDS = 1800.0
 PEAK_HOUR, SWING = 14.5, 0.35
 
 
@@ -168,14 +169,16 @@ class Past:
         self, slot: Slot, share: float, shares: Mapping[str, float] = MappingProxyType({})
     ) -> list[tuple[ReplicaState, Finish]]:
         """A random ``share`` of the finished requests of a fine slot (``shares``: another one for a workload), moved there as
-        other requests of other sessions.
+        other requests.
         """
         at = slot.blocks[0] + slot.step + 1
         by = slot.t - self._recording.times[at]
         mark = f"~{int(slot.t - slot.step * EVERY) % 10_000_000:x}"
+        # A session goes on over blocks for half an hour: as many are active at a time as really were.
+        session = f"~{int(slot.t // SESSION_SECONDS) % 100_000:x}"
         draw = self._rng.random
         return [
-            (r, replace(f, id=f.id + mark, session=f.session + mark, t=f.t + by))
+            (r, replace(f, id=f.id + mark, session=f.session + session, t=f.t + by))
             for r, f in self._recording.finishes[at]
             if draw() < shares.get(f.workload, share)
         ]

@@ -217,8 +217,8 @@ def test_the_story_repeats_and_speed_shortens_its_scenes() -> None:
     names = [s.name for s in STORY]
     assert begun[: len(names) * 2] == names * 2
     first = stage.faults[0]
-    assert (first.kind, first.start, first.duration) == ("knobs", 220.0, 480.0)
-    assert first.params["ramp"] == 330.0
+    assert (first.kind, first.start, first.duration) == ("knobs", 220.0, 540.0)
+    assert first.params["ramp"] == 360.0
     assert director.round >= 2
 
 

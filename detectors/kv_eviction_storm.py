@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from core.incidents import Evidence, Finding, RuledOut, Scope
 from detectors.chain import Link, follow
 from detectors.contract import Json, Verdict
-from detectors.late import harm
+from detectors.late import harm, strictest_objective
 from detectors.measures import QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.order import Order, pressure_first, watch
@@ -146,7 +146,7 @@ class KvEvictionStorm:
         m = now(window, cells, *_MEASURES, "n", "preempted", "finished", "ttft", "queue")
         fast = now(window, cells // 2, *_MEASURES, "n", "preempted", "finished")
         steady = window.since_restart(int(900 // window.step)) > 600
-        strictest = _strictest(window)
+        strictest = strictest_objective(window)
         slots = _slot_bound(window, int(120 // window.step))
         bite, warn = np.zeros((2, len(window.units)), bool)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -432,16 +432,6 @@ class KvEvictionStorm:
                 f"{percent(coverage)} of scrapes arrived in ten minutes",
             ),
         )
-
-
-def _strictest(window: Window) -> F:
-    """The shortest TTFT objective of the classes that each replica serves, seconds; 1 s where there is none."""
-    out = np.ones(len(window.units))
-    for i in range(len(window.units)):
-        known = [o.threshold for c in window.classes_of([i]) if (o := window.context.objective(c))]
-        if known:
-            out[i] = min(known)
-    return out
 
 
 def _slot_bound(window: Window, cells: int) -> B:

@@ -68,5 +68,15 @@ def harm(
     return {"requests_late": round(bad), "requests": round(n), "share_late": round(bad / n, 4)}
 
 
+def strictest_objective(window: Window) -> F:
+    """The shortest TTFT objective of the classes that each replica serves, seconds; 1 s where there is none."""
+    out = np.ones(len(window.units))
+    for i in range(len(window.units)):
+        known = [o.threshold for c in window.classes_of([i]) if (o := window.context.objective(c))]
+        if known:
+            out[i] = min(known)
+    return out
+
+
 def _add(a: F, b: F) -> F:
     return np.where(np.isnan(a), b, np.where(np.isnan(b), a, a + b))

@@ -1,7 +1,8 @@
-"""What came first on each replica: pressure (more requests running) or lost prefix hits.
+"""What came first on each replica: pressure (more demand, or more running and more KV in use) or lost prefix hits.
 
-Both are watched over the same two minutes, so that neither is late. The memory is JSON: replica -> [pressure
-since, hits lost since].
+Crowding is a cause of lost hits and an effect of them, so it must have come first. A jump in demand is no effect of
+lost hits (new sessions have no prefix yet), so it may come with them. All are watched over the same two minutes, so
+that none is late. The memory is JSON: replica -> [crowded since, surging since, hits lost since].
 """
 
 from __future__ import annotations
@@ -18,50 +19,75 @@ from detectors.window import Window
 
 F = NDArray[np.float64]
 SPAN_S = 120.0
-SLACK_S = 60.0
+LEAD_S = 15.0
+SURGE_SLACK_S = 120.0
+_PARTS = ("crowded", "surging", "lost")
 
 
 @dataclass
 class Order:
-    """Unix seconds since when each replica is pressed and since when its hits are lost; NaN where they are not."""
+    """Unix seconds since when each replica is crowded, meets a surge, and has lost its hits; NaN where it does not."""
 
-    pressed: F
+    crowded: F
+    surging: F
     lost: F
 
     @classmethod
     def of(cls, state: Json, window: Window) -> Order:
         """Read the memory back for the window's replicas."""
         known = state.get("order", {})
-        rows = [known.get(f"{u.cluster}/{u.pool}/{u.replica}", (None, None)) for u in window.units]
-        pressed, lost = (
-            np.asarray([np.nan if r[k] is None else r[k] for r in rows], np.float64) for k in (0, 1)
+        rows = [known.get(_key(window, i), (None, None, None)) for i in range(len(window.units))]
+        return cls(
+            *(np.asarray([np.nan if r[k] is None else r[k] for r in rows], np.float64) for k in range(3))
         )
-        return cls(pressed, lost)
 
     def to_json(self, window: Window) -> Json:
         """The memory, without replicas that are as usual."""
         rows = {}
-        for i, u in enumerate(window.units):
-            a, b = float(self.pressed[i]), float(self.lost[i])
-            if a == a or b == b:
-                rows[f"{u.cluster}/{u.pool}/{u.replica}"] = [a if a == a else None, b if b == b else None]
+        for i in range(len(window.units)):
+            times = [float(getattr(self, part)[i]) for part in _PARTS]
+            if any(t == t for t in times):
+                rows[_key(window, i)] = [t if t == t else None for t in times]
         return {"order": rows}
 
 
 def watch(order: Order, window: Window, normal: Normal) -> None:
     """Move the memory on by one tick: a state that ends is forgotten, one that begins is dated."""
-    m = now(window, max(1, int(SPAN_S // window.step)), "running", "hit", "n")
-    with np.errstate(invalid="ignore"):
-        pressed = m["running"] >= 1.7 * np.maximum(normal.centre["running"], 1.0)
-        # Half as long a block spreads 1.4 times as much.
+    m = now(window, max(1, int(SPAN_S // window.step)), "running", "kv", "arrivals", "hit", "n")
+    # Half as long a span spreads 1.4 times as much as the one that the normal was learnt over.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        busy = m["running"] >= 1.7 * np.maximum(normal.centre["running"], 1.0)
+        crowded = busy & ~(normal.factor("kv", m["kv"]) < 1.7)
+        more, far = normal.factor("arrivals", m["arrivals"]), normal.z("arrivals", m["arrivals"]) / 1.4
+        surging = (more >= 1.25) & (far >= 3)
         lost = (normal.z("hit", m["hit"]) / 1.4 <= -4) & (m["n"] >= 3)
-    # Pressure that led to the loss stays its cause until the hits are back, even if the pressure itself has gone.
-    since = np.where(np.isnan(order.pressed), window.end, order.pressed)
-    order.pressed = np.where(pressed, since, np.where(lost, order.pressed, np.nan))
-    order.lost = np.where(lost, np.where(np.isnan(order.lost), window.end, order.lost), np.nan)
+    for part, is_so in (("crowded", crowded), ("surging", surging)):
+        since = getattr(order, part)
+        # What led to the loss stays its cause until the hits are back, even if it has gone itself.
+        setattr(order, part, np.where(is_so, _begun(since, window), np.where(lost, since, np.nan)))
+    order.lost = np.where(lost, _begun(order.lost, window), np.nan)
 
 
 def pressure_first(order: Order, window: Window) -> NDArray[np.bool_]:
-    """Replicas on which pressure began before hits were lost, or at the same time."""
+    """Replicas in whose pool pressure explains the loss of hits on at least half of those that lost them.
+
+    One cause, one answer: a replica that happened to be busy when the whole pool lost its hits does not make a storm. True where
+    nobody lost any.
+    """
+    out = np.ones(len(window.units), bool)
     with np.errstate(invalid="ignore"):
-        return ~np.isnan(order.pressed) & ~(order.lost + SLACK_S < order.pressed)
+        first = (order.crowded + LEAD_S <= order.lost) | (order.surging <= order.lost + SURGE_SLACK_S)
+    for idx in window.pools.values():
+        lost = idx[~np.isnan(order.lost[idx])]
+        if len(lost):
+            out[idx] = first[lost].mean() >= 0.5
+    return out
+
+
+def _begun(since: F, window: Window) -> F:
+    return np.where(np.isnan(since), window.end, since)
+
+
+def _key(window: Window, i: int) -> str:
+    u = window.units[i]
+    return f"{u.cluster}/{u.pool}/{u.replica}"

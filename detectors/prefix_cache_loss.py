@@ -8,9 +8,10 @@ Idea
 Formula
     Over four minutes, per replica, against its own normal: prefix hits down (z <= -5, at least 15 points and
     the miss share x1.5),
-    computed tokens per request >= x1.6, no restart in ten minutes, and the loss began before running requests
-    reached x1.7 (or they
-    never did). At least half of the pool, or a single replica whose peers kept their hits.
+    computed tokens per request >= x1.6, no restart in ten minutes. On most replicas that lost them the loss
+    began before demand had reached x1.25 or running requests and KV usage x1.7, and prefill takes x1.5 and at
+    least a tenth of the objective. At least half of the pool, or a single
+    replica whose peers kept their hits.
 
     Which: sessions change replica between turns more often than before (routing); one replica alone (its
     engine); a release or restart
@@ -37,7 +38,7 @@ from numpy.typing import NDArray
 from core.incidents import Evidence, Finding, RuledOut, Scope
 from detectors.chain import Link, follow
 from detectors.contract import Json, Verdict
-from detectors.late import harm
+from detectors.late import harm, strictest_objective
 from detectors.measures import QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.order import Order, pressure_first, watch
@@ -95,6 +96,8 @@ class PrefixCacheLoss:
                 & (normal.centre["hit"] - m["hit"] >= 0.15)
                 & (normal.factor("miss", m["miss"]) >= 1.5)
                 & (normal.factor("work", m["work"]) >= 1.6)
+                & (normal.factor("prefill_seconds", m["prefill_seconds"]) >= 1.5)
+                & (m["prefill_seconds"] >= 0.1 * strictest_objective(window))
                 & ~np.isnan(order.lost)
                 & ~pressure_first(order, window)
             )

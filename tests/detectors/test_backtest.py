@@ -22,7 +22,7 @@ from detectors.backtest import LogLine, backtest
 from detectors.service import STATE, Live, run_detect
 from sql.store import Store
 from tests.conftest import PrometheusStarter, Scenario
-from tests.detectors.fleet import START, STEP, History, history, on
+from tests.detectors.fleet import START, STEP, History, Normal, history, on
 
 STORM = {"hit": 0.05, "prefill": 1.6, "running": 40, "waiting": 6, "queue": 3.0, "kv": 0.9, "arrivals": 2.0}
 
@@ -65,7 +65,13 @@ def store(config: Config) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def stormy() -> History:
-    return history(60, fault=on(["a-0", "a-1", "a-2"], 34, 42, **STORM))
+    everyone = ["a-0", "a-1", "a-2"]
+
+    def fault(m: float, name: str, n: Normal) -> Normal:
+        n = on(everyone, 32, 42, running=25, kv=0.75, arrivals=5.0)(m, name, n)
+        return on(everyone, 34, 42, **STORM)(m, name, n)
+
+    return history(60, fault=fault, sample=0.1)
 
 
 def facts(incidents: list[Incident]) -> list[dict[str, object]]:

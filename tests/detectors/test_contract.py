@@ -31,6 +31,8 @@ def troubled() -> History:
     def fault(m: float, name: str, n: Normal) -> Normal:
         if m < 32:
             return n
+        if name == "a-0" and m < 34:
+            return on([name], 32, running=25, kv=0.75)(m, name, n)
         if name == "a-0":
             return on(
                 [name], 32, hit=0.1, prefill=1.5, running=40, waiting=20, queue=3, kv=0.9, finished=1.0

@@ -10,7 +10,17 @@ import pytest
 from detectors.contract import Context
 from tests.detectors.fleet import START, Change_, History, Normal, Run, after, history, on, run
 
+PRESSURE = {"running": 25, "kv": 0.75, "arrivals": 5.0}
 STORM = {"hit": 0.05, "prefill": 1.6, "running": 40, "waiting": 6, "queue": 3.0, "kv": 0.9, "arrivals": 2.0}
+
+
+def storm(names: Sequence[str] = ("a-0", "a-1", "a-2"), until: float = 1e9) -> Change_:
+    """Pressure from minute 28 on, and from minute 30 on the cache gives way."""
+
+    def fault(m: float, name: str, n: Normal) -> Normal:
+        return on(names, 30, until, **STORM)(m, name, on(names, 28, until, **PRESSURE)(m, name, n))
+
+    return fault
 
 
 def said(fault: Change_ | None, minutes: float = 45, **more: object) -> Run:
@@ -83,7 +93,7 @@ def test_missing_scrapes_of_one_replica_are_for_data_health_only() -> None:
 
 
 def test_hits_lost_under_pressure_with_dear_prefill_are_an_eviction_storm() -> None:
-    r = said(after(30, **STORM))
+    r = said(storm())
     only(r, "kv_eviction_storm", ["a-0", "a-1", "a-2"])
     i = r.incidents[0].incident
     assert i.severity == "page"
@@ -95,7 +105,7 @@ def test_hits_lost_under_pressure_with_dear_prefill_are_an_eviction_storm() -> N
 
 
 def test_a_storm_on_one_replica_leaves_its_peers_as_control_group() -> None:
-    r = said(on(["a-1"], 30, **STORM))
+    r = said(storm(["a-1"]))
     only(r, "kv_eviction_storm", ["a-1"])
     assert r.incidents[0].incident.detail["control"] == ["a-0", "a-2"]
 
@@ -132,14 +142,14 @@ def test_one_engine_that_lost_its_cache_is_told_from_its_peers() -> None:
 
 def test_hits_that_stay_away_after_the_pressure_went_belong_to_the_storm() -> None:
     def fault(m: float, name: str, n: Normal) -> Normal:
-        n = on(["a-0", "a-1", "a-2"], 30, 38, **STORM)(m, name, n)
+        n = storm(until=38)(m, name, n)
         return on(["a-0", "a-1", "a-2"], 38, 44, hit=0.3)(m, name, n)
 
     only(said(fault, minutes=55), "kv_eviction_storm")
 
 
 def test_a_storm_that_passes_ends_at_its_last_evidence() -> None:
-    r = said(on(["a-0", "a-1", "a-2"], 30, 38, **STORM), minutes=60)
+    r = said(storm(until=38), minutes=60)
     only(r, "kv_eviction_storm")
     i = r.incidents[0].incident
     assert i.state == "resolved"
@@ -200,7 +210,7 @@ def test_late_answers_without_a_known_cause_are_said_to_be_just_that() -> None:
 
 
 def test_a_symptom_opens_nothing_beside_its_cause() -> None:
-    r = said(after(30, **STORM))
+    r = said(storm())
     assert set(r.incidents[0].incident.detail.get("symptoms", {})) <= {
         "tail_latency_spike",
         "capacity_shortfall",

@@ -75,7 +75,9 @@ def disaggregated(seed: int = 0) -> FleetSpec:
         spec_tokens=3,
         accept_rate=0.6,
     )
-    return FleetSpec((prefill, decode, chat_pool()), (rag("docs-p", 5.0, max_tokens=4_096), chat("chat-a", 2.2)), seed=seed)
+    return FleetSpec(
+        (prefill, decode, chat_pool()), (rag("docs-p", 5.0, max_tokens=4_096), chat("chat-a", 2.2)), seed=seed
+    )
 
 
 def adapters(seed: int = 0) -> FleetSpec:

@@ -264,7 +264,9 @@ class Simulation:
 
     def end_faults(self, kind: str | None = None) -> int:
         """End the faults that go on (of a mechanism or label, or all); returns how many there were."""
-        going = [a for a in self.faults.active if a.ended is None and kind in (None, a.spec.kind, a.spec.label)]
+        going = [
+            a for a in self.faults.active if a.ended is None and kind in (None, a.spec.kind, a.spec.label)
+        ]
         for active in going:
             self.faults.end(active, self.now)
         return len(going)

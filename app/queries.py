@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from app.services import cards as cards_service
+from app.services import demo as demo_service
 from app.services import fleet, health, incident_load, slo_curves, slos
+from app.services.demo import Demo
 from app.services.gateway import Chunk, Detail, Fold, Where, fold
 from app.services.heat import HeatMap
 from app.services.incident_view import IncidentView
@@ -54,6 +56,16 @@ def _newest(url: str) -> float | None:
 def newest() -> float | None:
     """Time of the newest data; None in an empty database."""
     return _newest(configuration().database)
+
+
+@st.cache_data(ttl=LONG, max_entries=4, show_spinner=False)
+def _demonstration(url: str) -> Demo | None:
+    return demo_service.demonstration(shared_store(url))
+
+
+def demonstration() -> Demo | None:
+    """The demonstration this database belongs to; None for a real fleet."""
+    return _demonstration(configuration().database)
 
 
 @st.cache_data(ttl=LONG, max_entries=4, show_spinner=False)

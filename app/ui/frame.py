@@ -10,7 +10,7 @@ from streamlit.navigation.page import StreamlitPage
 
 from app import queries
 from app.storage import configuration
-from app.ui import empty, filters, style
+from app.ui import demo, empty, filters, style
 from app.ui.guard import guard
 
 _HERE = Path(__file__).resolve().parent
@@ -45,5 +45,6 @@ def run(page: StreamlitPage) -> None:
             config = configuration()
             empty.first_steps(config.database_shown, str(config.path) if config.path else None)
             return
+        demo.banner()
         filters.controls(**CONTROLS.get(page.url_path, {}))
         page.run()

@@ -38,7 +38,7 @@ from detectors.measures import ITL, QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.tail import learn_tail, p99_text, pool_burn
 from detectors.window import Window
-from detectors.wording import names, number, percent, seconds, times
+from detectors.wording import names, number, percent, rounded, seconds, times
 
 F = NDArray[np.float64]
 
@@ -155,16 +155,18 @@ class CapacityShortfall:
         )
 
         def row(signal: str, key: str, unit: str, note: str = "") -> Evidence:
-            return Evidence(signal, pool, _n(c.get(key)), _n(v.get(key)), _n(c.get(key)), onset, unit, note)
+            return Evidence(
+                signal, pool, rounded(c.get(key)), rounded(v.get(key)), rounded(c.get(key)), onset, unit, note
+            )
 
         evidence = (
             row("requests_waiting", "waiting", "requests per replica"),
             Evidence(
                 "arrivals",
                 pool,
-                _n(c["arrivals"]),
-                _n(demand),
-                _n(c["arrivals"]),
+                rounded(c["arrivals"]),
+                rounded(demand),
+                rounded(c["arrivals"]),
                 onset,
                 "requests/s per replica",
                 "first tokens plus growth of the queue",
@@ -231,7 +233,3 @@ class CapacityShortfall:
                 "harm": hurt,
             },
         )
-
-
-def _n(x: float | None) -> float | None:
-    return None if x is None or x != x else float(f"{x:.6g}")

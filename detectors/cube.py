@@ -34,6 +34,11 @@ class Unit:
     pool: str
     replica: str
 
+    @property
+    def key(self) -> str:
+        """Its name in baselines and states."""
+        return f"{self.cluster}/{self.pool}/{self.replica}"
+
 
 @dataclass(frozen=True)
 class _Plan:

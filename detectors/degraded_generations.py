@@ -53,7 +53,7 @@ from detectors.measures import needs
 from detectors.samples import Samples
 from detectors.stats import poisson_tail
 from detectors.window import Window
-from detectors.wording import names, percent
+from detectors.wording import names, percent, rounded
 
 PRIOR_A, PRIOR_B = 1.0, 1.0 / 3e-4
 HARMS = (5.0, 30.0)
@@ -163,9 +163,9 @@ class DegradedGenerations:
             Evidence(
                 "degraded outputs",
                 names(carriers),
-                _r(old),
-                _r(rate),
-                _r(p0),
+                rounded(old),
+                rounded(rate),
+                rounded(p0),
                 onset,
                 "share of sampled answers",
                 f"{k} of {n} (first bad turn of a session)",
@@ -175,9 +175,9 @@ class DegradedGenerations:
             Evidence(
                 "degraded outputs",
                 r,
-                _r(old),
-                _r(kr / max(nr, 1)),
-                _r(p0),
+                rounded(old),
+                rounded(kr / max(nr, 1)),
+                rounded(p0),
                 onset,
                 "share of sampled answers",
                 f"{kr} of {nr}",
@@ -190,7 +190,7 @@ class DegradedGenerations:
                     "spec_accept_length",
                     "bad answers",
                     before.get("accept"),
-                    _r(witness[0]),
+                    rounded(witness[0]),
                     before.get("accept"),
                     onset,
                     "tokens per step",
@@ -428,7 +428,3 @@ def _actions(everyone: bool, carriers: tuple[str, ...], verdict: bool | None) ->
             "Sample more outputs" if verdict is None else "Keep the sampled outputs of this span",
         ],
     }
-
-
-def _r(x: float | None) -> float | None:
-    return None if x is None else float(f"{x:.6g}")

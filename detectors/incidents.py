@@ -18,13 +18,13 @@ Quality does not fold into latency, data faults and information absorb nothing: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from core.incidents import Evidence, Finding, Incident, RuledOut, Severity
+from core.incidents import Evidence, Finding, Incident, RuledOut
 from core.kinds import KINDS
 
 RANK = {"info": 0, "ticket": 1, "page": 2}
@@ -335,8 +335,3 @@ def _incident(row: dict[str, Any]) -> Incident:
     row["evidence"] = tuple(Evidence(**e) for e in row["evidence"])
     row["ruled_out"] = tuple(RuledOut(**e) for e in row["ruled_out"])
     return Incident(**row)
-
-
-def worst(severities: Sequence[Severity]) -> Severity:
-    """The gravest of some severities; ``info`` of none."""
-    return max(severities, key=lambda s: RANK[s], default="info")

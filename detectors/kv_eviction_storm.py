@@ -43,12 +43,12 @@ from detectors.contract import Json, Verdict
 from detectors.late import harm, strictest_objective
 from detectors.measures import QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
-from detectors.order import Order, pressure_first, watch
+from detectors.order import Order, new_sessions, pressure_first, watch
 from detectors.sessions import WorkingSet, mean_capacity, usual_r, working_set
 from detectors.stats import poisson_tail
 from detectors.tail import p99_text
 from detectors.window import Window, nansum
-from detectors.wording import names, number, percent, seconds, times
+from detectors.wording import names, number, percent, rounded, seconds, times
 
 F = NDArray[np.float64]
 B = NDArray[np.bool_]
@@ -131,7 +131,7 @@ class KvEvictionStorm:
         normal = Normal.of(baseline, window)
         order = Order.of(state, window)
         watch(order, window, normal)
-        signs = self._signs(window, baseline, normal, pressure_first(order, window))
+        signs = self._signs(window, baseline, normal, pressure_first(order, window), ~new_sessions(order))
         findings = []
         for pool, idx in window.pools.items():
             biting, warned = idx[signs.biting[idx]], idx[(signs.biting | signs.warned)[idx]]
@@ -141,7 +141,7 @@ class KvEvictionStorm:
 
     # ------------------------------------------------------------------ deciding
 
-    def _signs(self, window: Window, baseline: Json, normal: Normal, pressed: B) -> _Signs:
+    def _signs(self, window: Window, baseline: Json, normal: Normal, pressed: B, lasting: B) -> _Signs:
         cells = max(2, int(self.span_s // window.step))
         m = now(window, cells, *_MEASURES, "n", "preempted", "finished", "ttft", "queue")
         fast = now(window, cells // 2, *_MEASURES, "n", "preempted", "finished")
@@ -171,12 +171,17 @@ class KvEvictionStorm:
                 )
                 warn |= (
                     ok
+                    & lasting
                     & (z["hit"] <= -4)
                     & (work >= 1.6)
                     & (prefill >= 1.6)
                     & (matter >= 0.1)
                     & (running >= 2.0)
                     & (kv >= 2.0)
+                    # A wave of load costs hits and speed for some minutes; it is no storm
+                    # while nobody waits and memory has room.
+                    & ~(x["kv"] < 0.25)
+                    & (x["waiting"] >= 0.5 + 2 * np.nan_to_num(normal.centre["waiting"]))
                     & (progress <= 0.8)
                 )
             warn |= self._sessions_outgrow(window, baseline, normal, m) & steady & ~slots
@@ -371,7 +376,9 @@ class KvEvictionStorm:
         pool: str, v: dict[str, float], c: dict[str, float], ratio: float, ratio0: float, pre: bool, at: float
     ) -> tuple[Evidence, ...]:
         def row(signal: str, key: str, unit: str, note: str = "") -> Evidence:
-            return Evidence(signal, pool, _n(c.get(key)), _n(v.get(key)), _n(c.get(key)), at, unit, note)
+            return Evidence(
+                signal, pool, rounded(c.get(key)), rounded(v.get(key)), rounded(c.get(key)), at, unit, note
+            )
 
         rows = [
             row("requests_running", "running", "requests", "mean of the affected replicas"),
@@ -384,7 +391,13 @@ class KvEvictionStorm:
             rows.insert(
                 0,
                 Evidence(
-                    "preemptions_total", pool, _n(ratio0), _n(ratio), _n(ratio0), at, "per finished request"
+                    "preemptions_total",
+                    pool,
+                    rounded(ratio0),
+                    rounded(ratio),
+                    rounded(ratio0),
+                    at,
+                    "per finished request",
                 ),
             )
         else:
@@ -453,14 +466,10 @@ def _aligned(baseline: Json, window: Window) -> tuple[F, F]:
     pre, fin = baseline.get("preempted", []), baseline.get("finished", [])
     a, b = np.zeros(len(window.units)), np.zeros(len(window.units))
     for i, u in enumerate(window.units):
-        j = at.get(f"{u.cluster}/{u.pool}/{u.replica}")
+        j = at.get(u.key)
         if j is not None:
             a[i], b[i] = pre[j], fin[j]
     return a, b
-
-
-def _n(x: float | None) -> float | None:
-    return None if x is None or x != x else float(f"{x:.6g}")
 
 
 def _title(

@@ -37,7 +37,7 @@ def learn(
     cells = max(1, int(block_s // window.step))
     data = blocks(window, cells, int(GAP_S // window.step), *names, "n")
     thin = data["n"] < min_requests
-    out: Json = {"as_of": as_of, "units": [_key(window, i) for i in range(len(window.units))], "values": {}}
+    out: Json = {"as_of": as_of, "units": [u.key for u in window.units], "values": {}}
     for name in names:
         x = np.where(thin, np.nan, data[name])
         c, s = centre_spread(x)
@@ -67,7 +67,7 @@ class Normal:
     def of(cls, baseline: Json, window: Window) -> Normal:
         """Read a baseline back; replicas that it does not know take the mean of their pool's known ones."""
         known: Sequence[str] = baseline.get("units", [])
-        here = [_key(window, i) for i in range(len(window.units))]
+        here = [u.key for u in window.units]
         at = {k: i for i, k in enumerate(known)}
         order = np.asarray([at.get(k, -1) for k in here], np.intp)
         centre, spread = {}, {}
@@ -91,11 +91,6 @@ class Normal:
         """``x`` over its normal (at least ``least``)."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return x / np.maximum(self.centre[name], least)
-
-
-def _key(window: Window, i: int) -> str:
-    u = window.units[i]
-    return f"{u.cluster}/{u.pool}/{u.replica}"
 
 
 def _json(x: F) -> list[float | None]:

@@ -21,6 +21,7 @@ F = NDArray[np.float64]
 SPAN_S = 120.0
 LEAD_S = 15.0
 SURGE_SLACK_S = 120.0
+NEW_S = 300.0
 _PARTS = ("crowded", "surging", "lost")
 
 
@@ -36,7 +37,7 @@ class Order:
     def of(cls, state: Json, window: Window) -> Order:
         """Read the memory back for the window's replicas."""
         known = state.get("order", {})
-        rows = [known.get(_key(window, i), (None, None, None)) for i in range(len(window.units))]
+        rows = [known.get(u.key, (None, None, None)) for u in window.units]
         return cls(
             *(np.asarray([np.nan if r[k] is None else r[k] for r in rows], np.float64) for k in range(3))
         )
@@ -44,10 +45,10 @@ class Order:
     def to_json(self, window: Window) -> Json:
         """The memory, without replicas that are as usual."""
         rows = {}
-        for i in range(len(window.units)):
+        for i, u in enumerate(window.units):
             times = [float(getattr(self, part)[i]) for part in _PARTS]
             if any(t == t for t in times):
-                rows[_key(window, i)] = [t if t == t else None for t in times]
+                rows[u.key] = [t if t == t else None for t in times]
         return {"order": rows}
 
 
@@ -84,10 +85,14 @@ def pressure_first(order: Order, window: Window) -> NDArray[np.bool_]:
     return out
 
 
+def new_sessions(order: Order) -> NDArray[np.bool_]:
+    """Replicas whose lost hits new sessions may explain: hits went within five minutes of a jump in demand.
+
+    A first turn finds no prefix. That passes; a cache that is too small gets worse.
+    """
+    with np.errstate(invalid="ignore"):
+        return order.lost < order.surging + NEW_S
+
+
 def _begun(since: F, window: Window) -> F:
     return np.where(np.isnan(since), window.end, since)
-
-
-def _key(window: Window, i: int) -> str:
-    u = window.units[i]
-    return f"{u.cluster}/{u.pool}/{u.replica}"

@@ -45,7 +45,7 @@ from detectors.order import Order, pressure_first, watch
 from detectors.sessions import moved_share
 from detectors.tail import learn_tail, p99_text, pool_burn
 from detectors.window import Window
-from detectors.wording import names, number, percent, seconds
+from detectors.wording import names, number, percent, rounded, seconds
 
 F = NDArray[np.float64]
 
@@ -152,36 +152,36 @@ class PrefixCacheLoss:
             Evidence(
                 "prefix_cache_hit_tokens_total",
                 pool,
-                _n(c["hit"]),
-                _n(v["hit"]),
-                _n(c["hit"]),
+                rounded(c["hit"]),
+                rounded(v["hit"]),
+                rounded(c["hit"]),
                 onset,
                 "share",
             ),
             Evidence(
                 "prefix_cache_queries_tokens_total",
                 pool,
-                _n(c["work"]),
-                _n(v["work"]),
-                _n(c["work"]),
+                rounded(c["work"]),
+                rounded(v["work"]),
+                rounded(c["work"]),
                 onset,
                 "tokens computed per request",
             ),
             Evidence(
                 "ttft_seconds",
                 pool,
-                _n(c["prefill_seconds"]),
-                _n(v["prefill_seconds"]),
-                _n(c["prefill_seconds"]),
+                rounded(c["prefill_seconds"]),
+                rounded(v["prefill_seconds"]),
+                rounded(c["prefill_seconds"]),
                 onset,
                 "s without queue (mean)",
             ),
             Evidence(
                 "requests_running",
                 pool,
-                _n(c["running"]),
-                _n(v["running"]),
-                _n(c["running"]),
+                rounded(c["running"]),
+                rounded(v["running"]),
+                rounded(c["running"]),
                 onset,
                 "requests",
             ),
@@ -292,7 +292,3 @@ def _which(
         "prompt",
         "All replicas lost them at once and sessions stay where they were: what the prompts begin with changed.",
     )
-
-
-def _n(x: float | None) -> float | None:
-    return None if x is None or x != x else float(f"{x:.6g}")

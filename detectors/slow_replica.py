@@ -43,7 +43,7 @@ from detectors.normal import GAP_S, MIN_BLOCKS, Normal, learn
 from detectors.stats import centre_spread
 from detectors.tail import learn_tail, p99_text, pool_burn
 from detectors.window import Window
-from detectors.wording import number, percent, seconds, times
+from detectors.wording import number, percent, rounded, seconds, times
 
 F = NDArray[np.float64]
 BLOCK_S = 120.0
@@ -208,9 +208,9 @@ class SlowReplica:
             Evidence(
                 "inter_token_latency_seconds",
                 name,
-                _n(c["itl"]),
-                _n(v["itl"]),
-                _n(v["itl"] / how if how else None),
+                rounded(c["itl"]),
+                rounded(v["itl"]),
+                rounded(v["itl"] / how if how else None),
                 onset,
                 "s (mean)",
                 f"{times(how)} of what this work takes",
@@ -219,7 +219,7 @@ class SlowReplica:
                 "inter_token_latency_seconds",
                 "peers",
                 1.0,
-                _n(peers),
+                rounded(peers),
                 1.0,
                 onset,
                 "× expected",
@@ -228,9 +228,9 @@ class SlowReplica:
             Evidence(
                 "requests_running",
                 name,
-                _n(c["running"]),
-                _n(v["running"]),
-                _n(c["running"]),
+                rounded(c["running"]),
+                rounded(v["running"]),
+                rounded(c["running"]),
                 onset,
                 "requests",
             ),
@@ -241,9 +241,9 @@ class SlowReplica:
                 Evidence(
                     "gpu_sm_clock_hz",
                     name,
-                    _n(c["sm_clock"]),
-                    _n(v["sm_clock"]),
-                    _n(c["sm_clock"]),
+                    rounded(c["sm_clock"]),
+                    rounded(v["sm_clock"]),
+                    rounded(c["sm_clock"]),
                     onset,
                     "Hz",
                     f"peers at {percent(peer_clock)} of their normal",
@@ -251,7 +251,15 @@ class SlowReplica:
             )
         if v["power"] == v["power"]:
             evidence.append(
-                Evidence("gpu_power_watts", name, _n(c["power"]), _n(v["power"]), _n(c["power"]), onset, "W")
+                Evidence(
+                    "gpu_power_watts",
+                    name,
+                    rounded(c["power"]),
+                    rounded(v["power"]),
+                    rounded(c["power"]),
+                    onset,
+                    "W",
+                )
             )
         late = burn is not None and burn.burn >= 6 and burn.k >= 5
         return Finding(
@@ -337,7 +345,7 @@ def _own(baseline: Json, window: Window) -> tuple[F, F]:
     c, s = baseline.get("ratio", [[], []])
     own, spread = np.ones(len(window.units)), np.full(len(window.units), 0.08)
     for i, u in enumerate(window.units):
-        j = at.get(f"{u.cluster}/{u.pool}/{u.replica}")
+        j = at.get(u.key)
         if j is not None and c[j] is not None:
             own[i] = c[j]
             spread[i] = s[j] if s[j] is not None else 0.08
@@ -346,7 +354,3 @@ def _own(baseline: Json, window: Window) -> tuple[F, F]:
 
 def _j(x: float) -> float | None:
     return None if x != x else round(float(x), 6)
-
-
-def _n(x: float | None) -> float | None:
-    return None if x is None or x != x else float(f"{x:.6g}")

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 
 from core.config_models import Config
-from core.frames import Frame, Target
-from core.records import Event, OutputRecord
 from core.signals import resolve
 from detectors.contract import Context, Detector, Objective
 from detectors.cube import Cube
 from detectors.registry import wanted
 from sql.store import Store
-
-
-class Feed(Protocol):
-    """What detection reads of the store."""
-
-    def targets_by_id(self) -> Mapping[int, Target]: ...
-    def frames(self, start: float, end: float) -> Sequence[Frame]: ...
-    def outputs(self, start: float, end: float) -> Sequence[OutputRecord]: ...
-    def events(self, start: float, end: float) -> Sequence[Event]: ...
 
 
 def context_of(config: Config) -> Context:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from core.buckets import quantile
 from detectors.contract import Json, Objective
 from detectors.late import all_late
-from detectors.normal import GAP_S, _key
+from detectors.normal import GAP_S
 from detectors.stats import binomial_tail, dispersion
 from detectors.window import Window, nansum
 
@@ -55,7 +55,7 @@ class Tail:
 def learn_tail(window: Window, as_of: float, signal: str = "ttft_seconds") -> Json:
     """Late and total per replica over the usable history, and the over-dispersion of two-minute blocks, by objective."""
     gap, cells = int(GAP_S // window.step), int(120 // window.step)
-    out: Json = {"as_of": as_of, "units": [_key(window, i) for i in range(len(window.units))], "late": {}}
+    out: Json = {"as_of": as_of, "units": [u.key for u in window.units], "late": {}}
     usable = window.usable[:, : max(0, window.usable.shape[1] - gap)]
     for x in all_late(window, None, signal):
         late = np.where(usable, x.late[:, : usable.shape[1]], np.nan)
@@ -80,7 +80,7 @@ def learn_tail(window: Window, as_of: float, signal: str = "ttft_seconds") -> Js
 def tails(window: Window, baseline: Json, cells: int, signal: str = "ttft_seconds") -> list[Tail]:
     """The tail of every objective over the last ``cells`` cells."""
     at = {k: i for i, k in enumerate(baseline.get("units", []))}
-    order = np.asarray([at.get(_key(window, i), -1) for i in range(len(window.units))], np.intp)
+    order = np.asarray([at.get(u.key, -1) for u in window.units], np.intp)
     out = []
     for x in all_late(window, cells, signal):
         k, n = np.nan_to_num(nansum(x.late)), np.nan_to_num(nansum(x.total))

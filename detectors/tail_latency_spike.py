@@ -31,7 +31,7 @@ from detectors.normal import Normal, learn
 from detectors.stats import binomial_tail
 from detectors.tail import Tail, learn_tail, p99_text, tails
 from detectors.window import Window
-from detectors.wording import names, percent, seconds, times
+from detectors.wording import names, percent, rounded, seconds, times
 
 _FLOORS = {"queue": 0.1, "prefill_seconds": 0.1, "running": 0.1, "waiting": 0.1, "arrivals": 0.1, "hit": 0.01}
 
@@ -121,15 +121,21 @@ class TailLatencySpike:
 
         def row(signal: str, key: str, unit: str) -> Evidence:
             return Evidence(
-                signal, names(replicas), _n(c.get(key)), _n(v.get(key)), _n(c.get(key)), onset, unit
+                signal,
+                names(replicas),
+                rounded(c.get(key)),
+                rounded(v.get(key)),
+                rounded(c.get(key)),
+                onset,
+                unit,
             )
 
         evidence = (
             Evidence(
                 "ttft_seconds",
                 pool,
-                _n(past),
-                _n(k / n),
+                rounded(past),
+                rounded(k / n),
                 a.objective.budget,
                 onset,
                 f"share later than {seconds(a.edge)}",
@@ -191,7 +197,3 @@ class TailLatencySpike:
                 "burn": times(burn),
             },
         )
-
-
-def _n(x: float | None) -> float | None:
-    return None if x is None or x != x else float(f"{x:.6g}")

@@ -60,3 +60,12 @@ def names(items: Iterable[str], most: int = 4) -> str:
     if len(known) > most:
         return f"{', '.join(known[:most])} and {len(known) - most} more"
     return " and ".join([", ".join(known[:-1]), known[-1]]) if len(known) > 1 else "".join(known)
+
+
+def rounded(x: float | None) -> float | None:
+    """Six significant digits for evidence; None where nothing is known.
+
+    >>> rounded(0.123456789), rounded(float("nan"))
+    (0.123457, None)
+    """
+    return None if x is None or x != x else float(f"{x:.6g}")

@@ -144,7 +144,7 @@ class KvEvictionStorm:
     def _signs(self, window: Window, baseline: Json, normal: Normal, pressed: B, lasting: B) -> _Signs:
         cells = max(2, int(self.span_s // window.step))
         m = now(window, cells, *_MEASURES, "n", "preempted", "finished", "ttft", "queue")
-        fast = now(window, cells // 2, *_MEASURES, "n", "preempted", "finished")
+        fast = now(window, cells // 2, *_MEASURES, "n", "preempted", "finished", "queue")
         steady = window.since_restart(int(900 // window.step)) > 600
         strictest = strictest_objective(window)
         slots = _slot_bound(window, int(120 // window.step))
@@ -159,7 +159,10 @@ class KvEvictionStorm:
                 prefill = x["prefill_seconds"] / np.maximum(normal.centre["prefill_seconds"], 0.02)
                 # Redone work must cost time that matters: a fifth of the strictest objective that the replica serves.
                 matter = x["prefill_seconds"] / strictest
-                ok = steady & pressed & (x["n"] >= self.least_requests) & ~(slots & (prefill < 4.0))
+                # Without a queue metric waiting looks like prefill: then memory in use must speak.
+                told_apart = ~np.isnan(x["queue"]) | (x["kv"] >= 0.35)
+                ok = steady & pressed & told_apart & (x["n"] >= self.least_requests)
+                ok &= ~(slots & (prefill < 4.0))
                 bite |= (
                     ok
                     & (z["hit"] <= -5)

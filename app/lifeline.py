@@ -1,8 +1,9 @@
 """Start a module so that it cannot outlive the process that started it: ``python -m app.lifeline MODULE ARGUMENT...``.
 
-On Linux the kernel kills this process when its parent dies (PR_SET_PDEATHSIG), even when the parent was
+On Linux the kernel signals this process when its parent dies (PR_SET_PDEATHSIG), even when the parent was
 killed with ``kill -9``. Everywhere a thread also waits on the read end of a pipe whose write end only the
-parent holds: its end of file means the same, and takes along whatever this process has started. Without
+parent holds: its end of file means the same. Either takes along whatever this process has started, which
+is why the kernel must not kill this process outright: its own children would be left behind. Without
 ``GUSTFRONT_LIFELINE`` in the environment the module just runs.
 """
 
@@ -21,6 +22,11 @@ VARIABLE = "GUSTFRONT_LIFELINE"
 _PR_SET_PDEATHSIG = 1
 
 
+def _signal() -> int:
+    """A signal that nobody else uses; its default is to end the process."""
+    return int(signal.SIGRTMIN) + 7
+
+
 def _die() -> None:
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
@@ -31,7 +37,8 @@ def hold(fd: int, parent: int) -> None:
     """Tie this process to ``parent``, which holds the other end of the pipe ``fd``."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            signal.signal(_signal(), lambda *_: _die())
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _signal(), 0, 0, 0)
     if os.getppid() != parent:  # it died before the tie was made
         _die()
     os.set_inheritable(fd, False)

@@ -21,9 +21,11 @@ def main() -> None:
     if how == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if how == "parent":
+    if how in ("parent", "busy"):
         inner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         (folder / f"inner-{inner.pid}.pid").write_text(str(inner.pid))
+    while how == "busy":  # never gives another thread the processor of its own will
+        pass
     time.sleep(600)
 
 

@@ -63,14 +63,16 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("parent", ["parent", "busy"])
 def test_children_and_their_children_die_with_a_killed_supervisor(
-    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+    parent: str, start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    process = start("sleep", "stubborn", "parent")
+    """Even where a child computes without a pause, so that the one that watches for it comes late."""
+    process = start("sleep", "stubborn", parent)
     wait_until(lambda: len(pids(tmp_path)) == 4)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    wait_until(lambda: not any(map(alive, pids(tmp_path))), 3.0)
+    wait_until(lambda: not any(map(alive, pids(tmp_path))), 10.0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -130,7 +130,7 @@ def test_ten_kills_lose_no_committed_frame_leave_no_child_and_the_next_start_wor
                 kept = {(f.target_id, f.t1) for f in frames_in(database)}
                 process.send_signal(signal.SIGKILL)
                 process.wait()
-                wait_until(lambda: not any(map(alive, everyone)), 3.0)
+                wait_until(lambda: not any(map(alive, everyone)), 10.0)
                 assert kept <= {(f.target_id, f.t1) for f in frames_in(database)}
         finally:
             for process in started:

@@ -9,7 +9,7 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +64,15 @@ def unpack_scenario(source: Path, into: Path) -> Scenario:
         start=float(truth["start"]),
         end=float(truth["end"]),
     )
+
+
+@pytest.fixture(autouse=True)
+def clean_environ() -> Iterator[None]:
+    """What a test leaves in the environment (a command run in this process may) does not reach the next one."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture(scope="session")

@@ -84,14 +84,20 @@ def tracked() -> list[Path]:
 
 
 def test_no_tracked_file_is_large_or_names_a_registry_or_a_machine() -> None:
-    forbidden = re.compile(
-        r"pypi\.org|pythonhosted|registry\.npmjs|deb\.debian\.org|index-url|(?<![\w.])/work/|/tmp/venv"
-    )
+    # In two pieces each, so that this file names none of them either and is checked like every other.
+    halves = [
+        ("py", r"pi\.org"),
+        ("python", "hosted"),
+        ("registry", r"\.npmjs"),
+        ("deb", r"\.debian\.org"),
+        ("index", "-url"),
+        (r"(?<![\w.])/wo", "rk/"),
+        ("/tmp/ve", "nv"),
+    ]
+    forbidden = re.compile("|".join(first + second for first, second in halves))
     for path in tracked():
         assert path.stat().st_size < 1_000_000, path
-        if path.suffix in {".py", ".yaml", ".yml", ".toml", ".txt", ".md", ".sh", ""} and path != Path(
-            __file__
-        ):
+        if path.suffix in {".py", ".yaml", ".yml", ".toml", ".txt", ".md", ".sh", ""}:
             text = path.read_text(errors="replace")
             assert not forbidden.search(text), path
 

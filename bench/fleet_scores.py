@@ -19,76 +19,21 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from app.commands.demo import CONFIG
-from app.fleet_ingest import Gather, tools_of
+from bench.histories import configuration, fill
 from bench.score import Score, score
 from collectors.backfill import backfill
 from collectors.dictionary import load_dictionary
 from collectors.outputs import import_outputs
 from collectors.requests import import_requests
 from core.classes import ClassRules
-from core.config import Config, load_config
 from core.config_sources import PrometheusSource
 from core.roles import Roles
 from detectors.backtest import backtest
 from fleet import scenarios
-from fleet.faces.targets import FleetFaces
-from fleet.history import play
-from fleet.model import FleetSpec
-from fleet.outputs.files import Sampler, attempt, line
-from fleet.simulation import Simulation
 from sql.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
 LAG = 30.0
-FLUSH = 4000
-
-
-def configuration(folder: Path) -> Config:
-    """The demonstration's classes and objectives, over a database in ``folder``."""
-    path = folder / "gustfront.yaml"
-    path.write_text(
-        CONFIG.format(
-            database=json.dumps(f"sqlite:///{folder / 'fleet.db'}"),
-            control="http://127.0.0.1:9",
-            gateway=json.dumps(str(folder / "gateway.jsonl")),
-            answers=json.dumps(str(folder / "requests.jsonl")),
-            host="127.0.0.1",
-            port=8501,
-        ),
-        "utf-8",
-    )
-    return load_config(path)
-
-
-def fill(spec: FleetSpec, folder: Path, config: Config, store: Store) -> dict[str, Any]:
-    """Simulate ``spec`` into the store; the truth."""
-    assert spec.end is not None
-    sim = Simulation(spec)
-    faces = FleetFaces(sim, edge=False)
-    source = next(s.scrape for s in config.sources if s.scrape is not None)
-    gather = Gather(tools_of(config), source, "127.0.0.1:9")
-    share = 0.5 if any(f.load_correlated is not None for f in spec.faults) else 0.25
-    sampler = Sampler(spec.seed, share)
-    pending = 0
-    with (
-        (folder / "requests.jsonl").open("w", encoding="utf-8") as answers,
-        (folder / "gateway.jsonl").open("w", encoding="utf-8") as attempts,
-    ):
-        for tick in play(sim, faces, spec.end):
-            for target in tick.targets:
-                gather.add(tick.t, target)
-            pending += len(tick.targets)
-            answers.writelines(sampler.lines(tick.seen.finishes))
-            attempts.writelines(line(attempt(a, tenants=True)) for a in tick.seen.attempts)
-            if pending >= FLUSH:
-                store.append(gather.take())
-                pending = 0
-    store.append(gather.take())
-    rules, roles = ClassRules.from_config(config.classes), Roles.from_config(config.roles)
-    import_outputs(store, folder / "requests.jsonl", rules, roles, config=config)
-    import_requests(store, folder / "gateway.jsonl", rules, roles, config=config)
-    return {**sim.truth(), "replicas": sum(p.replicas for p in spec.pools)}
 
 
 def run(name: str, seed: int, hours: float) -> tuple[Score, list[dict[str, Any]], float]:

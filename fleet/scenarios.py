@@ -7,6 +7,7 @@ pair of things that look alike, the second an hour after the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -114,10 +115,17 @@ def about(name: str) -> str:
 
 
 def build(
-    name: str, seed: int = 11, *, start: float = START, hours: float = HOURS, fault_at: float | None = None
+    name: str,
+    seed: int = 11,
+    *,
+    start: float = START,
+    hours: float = HOURS,
+    fault_at: float | None = None,
+    most: int | None = None,
 ) -> FleetSpec:
     """The fleet and faults of a scenario. ``fault_at``: seconds after ``start`` (about half of ``hours`` by
-    default, moved a little by ``seed``). ConfigError for an unknown name."""
+    default, moved a little by ``seed``). ``most``: keep only so many replicas, see :func:`smaller`. ConfigError for
+    an unknown name."""
     if name not in names():
         raise ConfigError("scenario", "no such scenario", f"one of {', '.join(names())}", name)
     seconds = hours * 3600.0
@@ -137,4 +145,22 @@ def build(
         scenario = scenarios()[name]
         fleet = scenario.fleet(seed)
         faults = scenario.faults(start + round(offset / 15.0) * 15.0)
+    if most is not None:
+        fleet = smaller(fleet, {f.pool for f in faults if f.pool}, most)
     return replace(fleet, faults=faults, start=start, end=start + seconds, seed=seed, name=name)
+
+
+def smaller(fleet: FleetSpec, needed: AbstractSet[str], most: int) -> FleetSpec:
+    """The fleet with the ``needed`` pools, their prefill or decode partners, and others while at most ``most`` replicas stay."""
+    keep = set(needed)
+    for p in fleet.pools:
+        if p.decode_pool and keep & {p.name, p.decode_pool}:
+            keep |= {p.name, p.decode_pool}
+    for p in fleet.pools:
+        if sum(q.replicas for q in fleet.pools if q.name in keep | {p.name}) <= most:
+            keep.add(p.name)
+    return replace(
+        fleet,
+        pools=tuple(p for p in fleet.pools if p.name in keep),
+        traffic=tuple(t for t in fleet.traffic if t.pool in keep),
+    )

@@ -35,17 +35,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from core.incidents import Evidence, Finding, RuledOut, Scope
+from core.incidents import Finding, RuledOut
+from detectors.case import Case, Row
 from detectors.chain import Link, follow
 from detectors.contract import Json, Verdict
-from detectors.late import harm, strictest_objective
+from detectors.late import strictest_objective
 from detectors.measures import QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.order import Order, pressure_first, watch
 from detectors.sessions import moved_share
-from detectors.tail import learn_tail, p99_text, pool_burn
+from detectors.tail import learn_tail
 from detectors.window import Window
-from detectors.wording import names, number, percent, rounded, seconds
+from detectors.wording import names, number, percent, seconds
 
 F = NDArray[np.float64]
 
@@ -120,13 +121,8 @@ class PrefixCacheLoss:
         seen: NDArray[np.intp],
         hit: NDArray[np.intp],
     ) -> Finding:
-        def mean(x: F) -> float:
-            y = x[hit]
-            return float(np.nanmean(y)) if (~np.isnan(y)).any() else float("nan")
-
-        c, v = {k: mean(x) for k, x in normal.centre.items()}, {k: mean(x) for k, x in m.items()}
-        replicas = tuple(sorted(window.units[i].replica for i in hit))
-        classes = window.classes_of(hit)
+        case = Case(window, pool, hit, seen, normal, m)
+        c, v = case.before, case.now
         links = [
             Link("prefix hits fall", "hit", c["hit"] - 0.1, False, percent),
             Link(
@@ -144,68 +140,26 @@ class PrefixCacheLoss:
         onset = max(min((e["at"] for e in chain), default=window.end - self.span_s), window.end - 3600)
         before = (baseline.get("moved") or {}).get(pool)
         moved = moved_share(window, seen, window.end, 600.0)
-        which, why = _which(window, pool, replicas, seen, hit, onset, before, moved)
-        burn = pool_burn(window, baseline["tail"], int(300 // window.step), hit)
-        late = burn is not None and burn.burn >= 6 and burn.k >= 5 and burn.p < 1e-6
-        p99 = next(((k, t) for k in classes if (t := p99_text(window, hit, k, 20, TTFT))), None)
-        evidence = [
-            Evidence(
-                "prefix_cache_hit_tokens_total",
-                pool,
-                rounded(c["hit"]),
-                rounded(v["hit"]),
-                rounded(c["hit"]),
-                onset,
-                "share",
-            ),
-            Evidence(
-                "prefix_cache_queries_tokens_total",
-                pool,
-                rounded(c["work"]),
-                rounded(v["work"]),
-                rounded(c["work"]),
-                onset,
-                "tokens computed per request",
-            ),
-            Evidence(
-                "ttft_seconds",
-                pool,
-                rounded(c["prefill_seconds"]),
-                rounded(v["prefill_seconds"]),
-                rounded(c["prefill_seconds"]),
-                onset,
-                "s without queue (mean)",
-            ),
-            Evidence(
-                "requests_running",
-                pool,
-                rounded(c["running"]),
-                rounded(v["running"]),
-                rounded(c["running"]),
-                onset,
-                "requests",
-            ),
-        ]
-        if moved is not None:
-            evidence.append(
-                Evidence(
-                    "sampled outputs", pool, before, moved, before, onset, "share of turns on another replica"
-                )
-            )
-        return Finding(
-            kind=self.kind,
-            scope=Scope(classes, (pool,), replicas),
-            at=window.end,
+        which, why = _which(window, pool, case.replicas, seen, hit, onset, before, moved)
+        computed = "tokens computed per request"
+        return case.finding(
+            self.kind,
+            title=f"Prefix cache lost on {pool}: hits {percent(c['hit'])} → {percent(v['hit'])}",
+            cause=f"Hits went before anything pressed on memory, so {number(v['work'])} prompt tokens a request are computed "
+            f"instead of {number(c['work'])}. {why}",
+            links=links,
             onset=onset,
             strength=float(np.log2(max(v["work"] / max(c["work"], 1e-9), 1.0))),
             confidence=0.85 if which != "prompt" else 0.75,
-            severity="page" if late else "ticket",
+            severity="page" if case.hurts(baseline["tail"]) else "ticket",
             runner_up="kv_eviction_storm",
-            title=f"Prefix cache lost on {pool}: hits {percent(c['hit'])} → {percent(v['hit'])}"
-            + (f"; {p99[0]} TTFT p99 {p99[1].split(' (')[0]}" if p99 else ""),
-            cause=f"Hits went before anything pressed on memory, so {number(v['work'])} prompt tokens a request are computed "
-            f"instead of {number(c['work'])}. {why}",
-            evidence=tuple(e for e in evidence if e.now is not None),
+            evidence=(
+                Row("prefix_cache_hit_tokens_total", "hit", "share"),
+                Row("prefix_cache_queries_tokens_total", "work", computed),
+                Row("ttft_seconds", "prefill_seconds", "s without queue (mean)"),
+                Row("requests_running", "running", "requests"),
+                Row("sampled outputs", unit="share of turns on another replica", now=moved, before=before),
+            ),
             ruled_out=(
                 RuledOut(
                     "kv_eviction_storm",
@@ -220,13 +174,9 @@ class PrefixCacheLoss:
                     f"{number(c['work'] / max(c['miss'], 1e-9))} → {number(v['work'] / max(v['miss'], 1e-9))}",
                 ),
             ),
-            detail={
-                "chain": chain,
-                "which": which,
-                "control": [window.units[i].replica for i in seen if i not in set(hit.tolist())],
-                "actions": _ACTIONS[which],
-                "harm": dict(harm(window, hit, onset)),
-            },
+            now=_ACTIONS[which]["now"],
+            tomorrow=_ACTIONS[which]["tomorrow"],
+            detail={"which": which},
         )
 
 

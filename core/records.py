@@ -35,6 +35,12 @@ class OutputRecord:
 
     ``verdict`` is ``clean``, ``hard`` (degraded) or ``soft`` (counts only as a rate); ``rules`` maps each rule that fired to its
     measure. ``text`` is None unless the configuration keeps texts (capped then).
+
+    ``random``: part of the unbiased sample, standing for ``weight`` requests; false where it was kept only because it is
+    suspicious (or is a canary), so that no rate may count it. ``structured``: the output had to be JSON or a tool call, None where
+    unknown. ``language`` of the output (``en``, ``ja``, ...), empty where it is too short to tell. ``cache_source``: where the
+    cached prefix came from (``gpu``, ``cpu``, ``disk``, ``remote``), as the sender says. ``source``: ``file``, ``api``, ``otlp``
+    or ``canary``.
     """
 
     id: str
@@ -60,6 +66,30 @@ class OutputRecord:
     rules: Mapping[str, float] = field(default_factory=dict)
     features: Mapping[str, float] = field(default_factory=dict)
     text: str | None = None
+    random: bool = True
+    weight: float = 1.0
+    structured: bool | None = None
+    language: str = ""
+    cache_source: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an answer: of one ``request``, of a whole ``session``, or both; at ``ts`` (Unix seconds).
+
+    ``kind`` is one of ``core.outcomes.KINDS``; ``ok`` says whether it went well; ``value`` is an optional measure (such as the share of
+    tests that passed). An ``id`` is stored once.
+    """
+
+    id: str
+    ts: float
+    kind: str
+    ok: bool
+    request: str = ""
+    session: str = ""
+    value: float | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import EllipsisType
 
 from core.incidents import Incident
-from core.records import Event, OutputRecord, Problem
+from core.records import Event, Outcome, OutputRecord, Problem
 from core.requests import RequestCell, RequestKey
 from sql import events as event_rows
 from sql import incidents as incident_rows
+from sql import outcomes as outcome_rows
 from sql import outputs as output_rows
 from sql import requests as request_rows
 from sql.engine import Database
@@ -79,6 +80,21 @@ class FactStore:
         """Records with start <= ts < end, by time."""
         with self.database.read() as c:
             return output_rows.read(c, start, end, pools=pools, classes=classes, verdicts=verdicts)
+
+    def add_outcomes(self, records: Iterable[Outcome]) -> int:
+        """Insert outcomes whose id is new; returns how many were new."""
+        with self.database.write() as c:
+            return outcome_rows.add(c, records)
+
+    def outcomes(self, start: float, end: float, *, kinds: Sequence[str] | None = None) -> list[Outcome]:
+        """Outcomes with start <= ts < end, by time."""
+        with self.database.read() as c:
+            return outcome_rows.read(c, start, end, kinds=kinds)
+
+    def erase(self, *, tenant: str = "", session: str = "", ids: Sequence[str] = ()) -> tuple[int, int]:
+        """Delete outputs of a tenant, session (both as stored) or requests, with their outcomes: (outputs, outcomes) deleted."""
+        with self.database.write() as c:
+            return output_rows.erase(c, tenant=tenant, session=session, ids=ids)
 
     # --- events, problems, cursors
 

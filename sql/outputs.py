@@ -1,4 +1,4 @@
-"""Sampled outputs: one row a request, inserted once."""
+"""Sampled outputs, one row a request, inserted once; and their end: thinning and erasing."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, delete, or_, select
 
 from core.records import OutputRecord
 from sql.bulk import clean, to_json, upsert
-from sql.schema import outputs
+from sql.schema import outcomes, outputs
 
 _PLAIN = (
     "id",
@@ -33,6 +33,12 @@ _PLAIN = (
     "finish_reason",
     "verdict",
     "text",
+    "random",
+    "weight",
+    "structured",
+    "language",
+    "cache_source",
+    "source",
 )
 
 
@@ -81,3 +87,28 @@ def read(
             )
         )
     return out
+
+
+def erase(
+    connection: Connection, *, tenant: str = "", session: str = "", ids: Sequence[str] = ()
+) -> tuple[int, int]:
+    """Delete the outputs of a tenant, a session or requests, and the outcomes of those; returns (outputs, outcomes).
+
+    Names are as stored (pseudonyms). An empty name erases nothing.
+    """
+    o, y = outputs.c, outcomes.c
+    which = [o.id.in_(list(ids))] if ids else []
+    which += [o.tenant == tenant] if tenant else []
+    which += [o.session == session] if session else []
+    if not which:
+        return 0, 0
+    found = connection.execute(select(o.id, o.session).where(or_(*which))).all()
+    requests = sorted({str(r[0]) for r in found} | set(ids))
+    # a tenant's sessions are its own: outcomes that name only the session go as well
+    sessions = sorted({str(r[1]) for r in found if r[1] and tenant} | ({session} if session else set()))
+    gone = 0
+    for column, values in ((y.request, requests), (y.session, sessions)):
+        for i in range(0, len(values), 500):
+            gone += int(connection.execute(delete(outcomes).where(column.in_(values[i : i + 500]))).rowcount)
+    done = int(connection.execute(delete(outputs).where(or_(*which))).rowcount)
+    return done, gone

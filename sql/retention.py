@@ -21,7 +21,17 @@ from core.times import horizon
 from sql.accumulate import HOUR, MINUTE, REPLICA
 from sql.engine import Database
 from sql.ids import to_ms
-from sql.schema import frames, incidents, outputs, requests, rollups, scrape_failures, series, targets
+from sql.schema import (
+    frames,
+    incidents,
+    outcomes,
+    outputs,
+    requests,
+    rollups,
+    scrape_failures,
+    series,
+    targets,
+)
 
 STEP_MS = 6 * 3600 * 1000
 PIN_BEFORE_S = 3600.0
@@ -78,6 +88,7 @@ def apply(database: Database, keep: Retention) -> RetentionResult:
     done.rollups = _delete_rollups(database, keep)
     done.requests = _delete_requests(database, keep.requests)
     done.outputs = _delete_outputs(database, keep.outputs)
+    _delete_outcomes(database, keep.outputs)
     if keep.max_bytes is not None:
         done.frames += _shrink(database, keep.max_bytes, pins)
     _give_back(database)
@@ -209,6 +220,15 @@ def _delete_outputs(database: Database, age: float) -> int:
         _by_steps(database, outputs, o.ts, o.pool == pool, first, min(last, horizon()) - age)
         for pool, last, first in spans
     )
+
+
+def _delete_outcomes(database: Database, age: float) -> None:
+    """Outcomes stay as long as outputs do."""
+    y = outcomes.c
+    with database.read() as c:
+        spans = c.execute(select(y.source, func.max(y.ts), func.min(y.ts)).group_by(y.source)).all()
+    for source, last, first in spans:
+        _by_steps(database, outcomes, y.ts, y.source == source, first, min(last, horizon()) - age)
 
 
 def _by_steps(

@@ -21,6 +21,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    true,
 )
 
 metadata = MetaData()
@@ -197,7 +198,31 @@ outputs = Table(
     Column("rules", Text, nullable=False, server_default="{}"),
     Column("features", Text, nullable=False, server_default="{}"),
     Column("text", Text),
+    # part of the unbiased sample, and how many requests it stands for; what was kept only because it is suspicious is not
+    Column("random", Boolean, nullable=False, server_default=true()),
+    Column("weight", Float, nullable=False, server_default="1"),
+    Column("structured", Boolean),
+    _text("language"),
+    _text("cache_source"),
+    _text("source"),
     Index("ix_outputs_ts", "ts"),
+    Index("ix_outputs_session", "session"),
+)
+
+outcomes = Table(
+    "outcomes",
+    metadata,
+    _key("id"),
+    Column("ts", Float, nullable=False),
+    _text("request"),
+    _text("session"),
+    Column("kind", Text, nullable=False),
+    Column("ok", Boolean, nullable=False),
+    Column("value", Float),
+    _text("source"),
+    Index("ix_outcomes_ts", "ts"),
+    Index("ix_outcomes_request", "request"),
+    Index("ix_outcomes_session", "session"),
 )
 
 baselines = Table(

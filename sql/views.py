@@ -13,6 +13,7 @@ NAMES = (
     "v_latency_minute",
     "v_requests_minute",
     "v_outputs",
+    "v_outcomes",
     "v_incidents",
     "v_targets",
     "v_events",
@@ -83,8 +84,12 @@ def statements(dialect: str) -> dict[str, str]:
         "v_outputs": f"""
             SELECT id, ts, {iso("ts")} AS time, {iso("admitted")} AS admitted_time, class, pool, replica, model, release, tenant,
                    session, turn, prompt_tokens, output_tokens, cached_tokens, ttft_s, e2e_s, queue_s, accept_length,
-                   finish_reason, verdict, rules, features
+                   finish_reason, verdict, rules, features, random, weight, structured, language, cache_source, source
             FROM outputs""",
+        "v_outcomes": f"""
+            SELECT y.id, y.ts, {iso("y.ts")} AS time, y.kind, y.ok, y.value, y.request, y.session, y.source,
+                   o.class, o.pool, o.replica, o.model, o.release, o.tenant, o.turn, o.verdict, o.rules, o.random, o.weight
+            FROM outcomes AS y LEFT JOIN outputs AS o ON o.id = y.request AND y.request <> ''""",
         "v_incidents": f"""
             SELECT id, kind, severity, state, title, {iso("started_at")} AS started, {iso("announced_at")} AS announced,
                    {iso("detected_at")} AS detected, {iso("diagnosed_at")} AS diagnosed, {iso("ended_at")} AS ended,

@@ -23,7 +23,7 @@ BENCHES = {
     "text": ("text rules: speed, recall and false positives", []),
     "detect_scale": ("a tick of the detectors over many replicas", []),
     "fleet_calibration": ("the simulated fleet beside measured ones", []),
-    "fleet_scores": ("detectors on simulated fleets, scored against the truth", []),
+    "sweep": ("every fault and calm event, five seeds, judged against the truth", []),
 }
 
 

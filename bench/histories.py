@@ -24,6 +24,7 @@ from typing import Any
 
 from app.commands.demo import CONFIG
 from app.fleet_ingest import Gather, tools_of
+from bench import kept_schema
 from collectors.outputs import import_outputs
 from collectors.requests import import_requests
 from core.classes import ClassRules
@@ -54,7 +55,9 @@ class History:
     @property
     def config(self) -> Config:
         """Classes, objectives and database, as the demonstration has them."""
-        return configuration(self.folder)
+        known = configuration(self.folder)
+        path = kept_schema.fitting(self.folder)
+        return known.model_copy(update={"database": f"sqlite:///{path}"})
 
 
 def home() -> Path:
@@ -119,12 +122,24 @@ def _simulator() -> bytes:
     return code.digest()
 
 
+def _place(spec: FleetSpec, hours: float, most: int | None) -> Path:
+    mark = blake2b(_simulator() + repr(spec).encode(), digest_size=6).hexdigest()
+    return home() / f"{spec.name}-{spec.seed}-{hours:g}h-{most or 'all'}-{mark}"
+
+
+def kept(name: str, seed: int, *, hours: float = HOURS, most: int | None = MOST) -> bool:
+    """Whether :func:`history` would find it on disk."""
+    spec = scenarios.build(name, seed, hours=hours, most=most)
+    return (_place(spec, hours, most) / "truth.json").exists()
+
+
 def history(name: str, seed: int, *, hours: float = HOURS, most: int | None = MOST) -> History:
     """The history of a scenario: the kept one, or made now (about 15 s for 75 minutes of 8 replicas)."""
     spec = scenarios.build(name, seed, hours=hours, most=most)
-    mark = blake2b(_simulator() + repr(spec).encode(), digest_size=6).hexdigest()
-    folder = home() / f"{name}-{seed}-{hours:g}h-{most or 'all'}-{mark}"
+    folder = _place(spec, hours, most)
     known = folder / "truth.json"
+    if known.exists() and kept_schema.fitting(folder) is None:
+        kept_schema.drop(folder)
     if not known.exists():
         home().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=home(), prefix="making-") as making:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.times import parse_time
 
@@ -25,7 +25,8 @@ Truth = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One true incident and what was said of it. ``load``: whether the load verdict was right (None: none is due)."""
+    """One true incident and what was said of it. ``load``: whether the load verdict was right (None: none is due);
+    ``kind_right``: the kind alone; ``confidence``: how sure what was said was, where it says so."""
 
     scenario: str
     kind: str
@@ -34,6 +35,18 @@ class Row:
     delay: float | None = None
     overlap: float = 0.0
     load: bool | None = None
+    kind_right: bool = False
+    confidence: float | None = None
+
+
+class FalseAlarm(NamedTuple):
+    """An incident that nothing true explains."""
+
+    scenario: str
+    kind: str
+    at: str
+    pools: str
+    confidence: float | None
 
 
 @dataclass(slots=True)
@@ -41,7 +54,7 @@ class Score:
     """Of one or many histories; ``+=`` adds another."""
 
     rows: list[Row] = field(default_factory=list)
-    false: list[tuple[str, str, str, str]] = field(default_factory=list)
+    false: list[FalseAlarm] = field(default_factory=list)
     duplicates: int = 0
     replica_hours: float = 0.0
 
@@ -143,17 +156,20 @@ def score(truth: Truth, incidents: Sequence[Found]) -> Score:
                 (_seconds(best["detected_at"]) or 0.0) - bite,
                 fits,
                 load,
+                _is_right(best, true),
+                best.get("confidence"),
             )
         )
         twins = [k for k in mine[1:] if _is_right(found[k], true)]
         out.duplicates += len(twins)
         left = [k for k in left if k != mine[0] and k not in twins]
     out.false += [
-        (
+        FalseAlarm(
             truth["scenario"],
             found[k]["kind"],
             str(found[k]["detected_at"]),
             ", ".join(found[k].get("pools") or ()),
+            found[k].get("confidence"),
         )
         for k in left
     ]

@@ -109,6 +109,10 @@ class Case:
         b = self.burn(tail)
         return b is not None and b.burn >= 6 and b.k >= 5 and b.p < 1e-6
 
+    def begun(self, links: Sequence[Link]) -> float | None:
+        """When the first of some links gave way (Unix seconds): the onset, where only these date the fault; None if none did."""
+        return min((e["at"] for e in follow(self.window, self.units, links)), default=None)
+
     def finding(
         self,
         kind: str,

@@ -85,6 +85,14 @@ def _work(get: Get) -> F:
     return _ratio(nansum(get("queries") - get("hits")), nansum(get(f"{TTFT}:n")))
 
 
+def _token_seconds(get: Get) -> F:
+    """Seconds that a running request needs for one token: running requests over decode tokens a second."""
+    live, late = nansum(get("live_decode")), nansum(get("generated"))
+    # SGLang counts generated tokens only when a request finishes, and processed ones as it goes.
+    tokens = np.where(np.isnan(live), late, live)
+    return _ratio(nanmean(get("running")) * nansum(get("span")), tokens)
+
+
 FORMULAS: Mapping[str, Formula] = {
     "hit": lambda get: _ratio(nansum(get("hits")), nansum(get("queries"))),
     "miss": lambda get: 1.0 - _ratio(nansum(get("hits")), nansum(get("queries"))),
@@ -108,6 +116,7 @@ FORMULAS: Mapping[str, Formula] = {
     "preempted_per_finished": lambda get: _ratio(_preempted(get), _finished(get)),
     "evicted": lambda get: _ratio(nansum(get("evicted")), nansum(get("span"))),
     "generated": lambda get: _ratio(nansum(get("generated")), nansum(get("span"))),
+    "token_seconds": _token_seconds,
     "sm_clock": lambda get: nanmean(get("sm_clock")),
     "power": lambda get: nanmean(get("power")),
     "span": lambda get: nansum(get("span")),

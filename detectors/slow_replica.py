@@ -8,22 +8,24 @@ Idea
     it is learnt as well. A replica that leaves its own deviation while its peers keep theirs is slow.
 
 Formula
-    Per pool, least squares over two-minute blocks of the past::
+    ``ratio`` of :mod:`detectors.pace`: time per token over the fit for this batch and prefill, over the own usual ratio::
 
-        itl = a + b * running + c * prefill tokens/s          ratio = itl / fit / own usual ratio
-        slow: ratio >= 1.2 and z >= 5 over two and over four minutes, median ratio of the peers < 1.1,
-              prefix hits and preemptions as usual, no restart in ten minutes
-        with a GPU clock >= 10 % under its own normal and the peers' clocks as usual: ratio >= 1.1 and z >= 4 is enough
+        slow: ratio >= 1.2 and z >= 5 over two and over four minutes, or ratio >= 1.5 and z >= 8 over one and two;
+              median ratio of the peers < 1.1, prefix hits and preemptions as usual, no restart in ten minutes
+        with a GPU clock >= 10 % under its own normal and the peers' clocks as usual: ratio >= 1.1 and z >= 4 is enough,
+              over one and two minutes
 
-    The cause is named from evidence: SM clock, power, uptime; else "not established".
+    Not where single stalls, not slower steps, make the mean longer (:mod:`detectors.stalls`), and not where a rank of the
+    replica holds nearly all of its work (:mod:`detectors.replica_skew`). The cause is named from evidence: SM clock, power,
+    uptime; else "not established".
 
 Signals
-    inter_token_latency_seconds, requests_running, prefix-cache counters, gpu_sm_clock_hz, gpu_power_watts.
+    inter_token_latency_seconds, or requests_running over generation_tokens_total / realtime_tokens_total; requests_running,
+    prefix-cache counters, gpu_sm_clock_hz, gpu_power_watts.
 
 Look-alikes
-    replica_skew (more load, same speed at that load), kv_eviction_storm (redone work), warm_up, lock-step
-    groups (EP, TP: peers move
-    together, so clocks must speak).
+    replica_skew (more load, same speed at that load), kv_eviction_storm (redone work), host_stall, warm_up, lock-step
+    groups (EP, TP: peers move together, so clocks must speak).
 
 Source
     incidents.md G1, A6: vllm#42484, pytorch#120787.
@@ -34,19 +36,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from core.incidents import Evidence, Finding, RuledOut, Scope
-from detectors.chain import Link, follow
+from core.incidents import Finding, RuledOut
+from detectors.case import Case, Row, mean
+from detectors.chain import Link
 from detectors.contract import Json, Verdict
-from detectors.late import harm
-from detectors.measures import ITL, QUEUE, TTFT, blocks, needs, now
-from detectors.normal import GAP_S, MIN_BLOCKS, Normal, learn
-from detectors.stats import centre_spread
-from detectors.tail import learn_tail, p99_text, pool_burn
+from detectors.measures import ITL, QUEUE, TTFT, needs, now
+from detectors.normal import Normal, learn
+from detectors.pace import BLOCK_S, Pace, learn_pace
+from detectors.tail import learn_tail
 from detectors.window import Window
-from detectors.wording import number, percent, rounded, seconds, times
+from detectors.wording import names, number, percent, seconds, times
 
 F = NDArray[np.float64]
-BLOCK_S = 120.0
+Units = NDArray[np.intp]
 _FLOORS = {
     "sm_clock": 0.01,
     "power": 0.05,
@@ -54,6 +56,7 @@ _FLOORS = {
     "hit": 0.01,
     "running": 0.1,
     "itl": 0.03,
+    "token_seconds": 0.05,
     "per_running": 0.1,
     "waiting": 0.1,
 }
@@ -69,6 +72,8 @@ class SlowReplica:
         "hits",
         "queries",
         "finished",
+        "generated",
+        "live_decode",
         "preempted",
         "retracted",
         "sm_clock",
@@ -79,116 +84,52 @@ class SlowReplica:
 
     def fit(self, history: Window, as_of: float) -> Json:
         """Fit of the step time per pool, each replica's usual ratio to it, and the normal of clocks and load."""
-        out = learn(history, as_of, _FLOORS, block_s=BLOCK_S)
-        cells, gap = int(BLOCK_S // history.step), int(GAP_S // history.step)
-        b = blocks(history, cells, gap, "itl", "running", "compute")
-        fits: dict[str, list[float]] = {}
-        reach: dict[str, float] = {}
-        for pool, idx in history.pools.items():
-            y = b["itl"][idx].ravel()
-            x = np.stack(
-                [np.ones_like(y), b["running"][idx].ravel(), np.nan_to_num(b["compute"][idx].ravel()) / 1e4]
-            )
-            ok = ~np.isnan(y) & ~np.isnan(x).any(axis=0) & (y > 0)
-            if ok.sum() < 3 * MIN_BLOCKS:
-                continue
-            # Weights 1/y: a relative error, because the ratio is what is judged.
-            coef, *_ = np.linalg.lstsq((x[:, ok] / y[ok]).T, np.ones(int(ok.sum())), rcond=None)
-            fits[pool] = [float(v) for v in coef]
-            reach[pool] = float(np.nanmax(b["running"][idx]))
-        ratio = _ratio(history, fits, b["itl"], b["running"], b["compute"])
-        c, s = centre_spread(ratio)
-        few = (~np.isnan(ratio)).sum(axis=1) < MIN_BLOCKS
-        c[few], s[few] = 1.0, np.nan
-        out["fits"], out["reach"] = fits, reach
-        out["ratio"] = [[_j(v) for v in c], [_j(max(v, 0.03)) for v in s]]
-        out["tail"] = learn_tail(history, as_of)
-        return out
+        return {
+            **learn(history, as_of, _FLOORS, block_s=BLOCK_S),
+            "pace": learn_pace(history),
+            "tail": learn_tail(history, as_of),
+        }
 
     def evaluate(self, window: Window, baseline: Json, state: Json) -> Verdict:
         """One finding a slow replica; several of one pool become one finding."""
-        normal = Normal.of(baseline, window)
-        own, spread = _own(baseline, window)
+        normal, pace = Normal.of(baseline, window), Pace.of(baseline["pace"], window)
         cells = int(BLOCK_S // window.step)
-        both = []
-        for span in (cells, 2 * cells):
-            m = now(window, span, "itl", "running", "compute")
-            both.append(_ratio(window, baseline["fits"], m["itl"], m["running"], m["compute"]) / own)
+        quick, two, four = (pace.ratio(n) for n in (max(cells // 2, 1), cells, 2 * cells))
         m = now(window, cells, *_FLOORS, "preempted_per_finished")
+        fast = now(window, max(cells // 2, 1), "sm_clock")
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = np.fmin(both[0], both[1])
-            z = (ratio - 1.0) * own / spread
-            clock = m["sm_clock"] / normal.centre["sm_clock"]
+            # A minute spreads 1.4 times as much as the two that the usual spread was learnt over.
+            soon, late = np.fmin(quick, two), np.fmin(two, four)
+            z_soon = np.fmin(pace.z(quick) / 1.4, pace.z(two))
+            clock = fast["sm_clock"] / normal.centre["sm_clock"]
             same = (
                 (window.since_restart(int(900 // window.step)) > 600)
                 & ~(normal.factor("work", m["work"]) >= 2.0)
                 & ~(m["preempted_per_finished"] >= 0.05)
                 & (m["running"] >= 0.5)
-                # Far beyond the batches that were seen the fit is a guess: a pool under a surge is not slow for that.
-                & (m["running"] <= 2.5 * np.maximum(_reach(window, baseline), 2.0))
+                & pace.within_reach(m["running"])
             )
-            slow = same & (ratio >= 1.2) & (z >= 5)
-            throttled = same & (clock <= 0.9) & (ratio >= 1.1) & (z >= 4)
+            slow = same & (
+                ((late >= 1.2) & (pace.z(late) >= 5)) | ((soon >= 1.5) & (z_soon >= 8) & (two >= 1.2))
+            )
+            throttled = same & (clock <= 0.9) & (soon >= 1.1) & (z_soon >= 4)
         findings = []
         for pool, idx in window.pools.items():
             hit = idx[(slow | throttled)[idx]]
-            if not len(hit):
-                continue
             rest = np.setdiff1d(idx, hit)
-            known = both[0][rest][~np.isnan(both[0][rest])]
-            peers = float(np.median(known)) if len(known) else float("nan")
-            clocks = clock[rest][~np.isnan(clock[rest])]
-            peer_clock = float(np.median(clocks)) if len(clocks) else float("nan")
+            peers, peer_clock = _median(two[rest]), _median(clock[rest])
             # Without peers, or when they move too, only a clock that fell alone can speak.
-            alone = len(hit) <= max(1, len(idx) // 3) and (peers < 1.1)
-            if not alone:
+            if not (len(hit) <= max(1, len(idx) // 3) and peers < 1.1):
                 hit = hit[throttled[hit] & (peer_clock > 0.95 or not len(rest))]
-                if not len(hit):
-                    continue
-            findings.append(
-                self._finding(window, baseline, normal, m, pool, hit, rest, ratio, clock, peers, peer_clock)
-            )
+            if len(hit):
+                case = Case(window, pool, hit, idx, normal, {**m, "pace": np.fmax(two, quick)})
+                findings.append(self._finding(case, baseline, mean(clock[hit]), peers, peer_clock))
         return Verdict(findings, {})
 
-    def _finding(
-        self,
-        window: Window,
-        baseline: Json,
-        normal: Normal,
-        m: dict[str, F],
-        pool: str,
-        hit: NDArray[np.intp],
-        rest: NDArray[np.intp],
-        ratio: F,
-        clock: F,
-        peers: float,
-        peer_clock: float,
-    ) -> Finding:
-        def mean(x: F) -> float:
-            y = x[hit]
-            return float(np.nanmean(y)) if (~np.isnan(y)).any() else float("nan")
-
-        c, v = {k: mean(x) for k, x in normal.centre.items()}, {k: mean(x) for k, x in m.items()}
-        how, fell = mean(ratio), mean(clock)
-        throttle = fell <= 0.9
-        replicas = tuple(sorted(window.units[i].replica for i in hit))
-        classes = window.classes_of(hit)
-        links = [
-            Link(
-                "GPU clock falls",
-                "sm_clock",
-                0.92 * c["sm_clock"] if c["sm_clock"] == c["sm_clock"] else -1.0,
-                False,
-                lambda x: f"{x / 1e6:.0f} MHz",
-            ),
-            Link("gaps between tokens grow", "itl", 1.15 * c["itl"], show=seconds),
-            Link("requests pile up on it", "running", 1.4 * max(c["running"], 1.0), show=number),
-            Link("requests queue", "waiting", 2 + 2 * np.nan_to_num(c["waiting"]), show=number),
-        ]
-        chain = follow(window, hit, links)
-        onset = max(min((e["at"] for e in chain), default=window.end), window.end - 3600)
-        burn = pool_burn(window, baseline["tail"], int(300 // window.step), hit)
-        name = ", ".join(replicas)
+    def _finding(self, case: Case, baseline: Json, fell: float, peers: float, peer_clock: float) -> Finding:
+        c, v = case.before, case.now
+        how, throttle, name = v["pace"], fell <= 0.9, names(case.replicas)
+        gap = "itl" if v["itl"] == v["itl"] else "token_seconds"
         why = (
             f"its GPU runs at {v['sm_clock'] / 1e6:.0f} MHz instead of {c['sm_clock'] / 1e6:.0f} MHz"
             if throttle
@@ -196,85 +137,52 @@ class SlowReplica:
             if fell == fell
             else "the cause is not established: no GPU clock is exported (dcgm-exporter)"
         )
-        text = next(
-            (
-                f"{k} TTFT p99 {t.split(' (')[0]}"
-                for k in classes
-                if (t := p99_text(window, hit, k, 20, TTFT))
-            ),
-            "",
-        )
-        evidence = [
-            Evidence(
-                "inter_token_latency_seconds",
-                name,
-                rounded(c["itl"]),
-                rounded(v["itl"]),
-                rounded(v["itl"] / how if how else None),
-                onset,
-                "s (mean)",
-                f"{times(how)} of what this work takes",
-            ),
-            Evidence(
-                "inter_token_latency_seconds",
-                "peers",
-                1.0,
-                rounded(peers),
-                1.0,
-                onset,
-                "× expected",
-                f"{len(rest)} replicas as control group",
-            ),
-            Evidence(
-                "requests_running",
-                name,
-                rounded(c["running"]),
-                rounded(v["running"]),
-                rounded(c["running"]),
-                onset,
-                "requests",
-            ),
+        links = [
+            Link("GPU clock falls", "sm_clock", 0.92 * c["sm_clock"], False, lambda x: f"{x / 1e6:.0f} MHz"),
+            Link("gaps between tokens grow", gap, 1.15 * c[gap], show=seconds),
+            Link("requests pile up on it", "running", 1.4 * max(c["running"], 1.0), show=number),
+            Link("requests queue", "waiting", 2 + 2 * np.nan_to_num(c["waiting"]), show=number),
         ]
-        if fell == fell:
-            evidence.insert(
-                1,
-                Evidence(
-                    "gpu_sm_clock_hz",
-                    name,
-                    rounded(c["sm_clock"]),
-                    rounded(v["sm_clock"]),
-                    rounded(c["sm_clock"]),
-                    onset,
-                    "Hz",
-                    f"peers at {percent(peer_clock)} of their normal",
-                ),
-            )
-        if v["power"] == v["power"]:
-            evidence.append(
-                Evidence(
-                    "gpu_power_watts",
-                    name,
-                    rounded(c["power"]),
-                    rounded(v["power"]),
-                    rounded(c["power"]),
-                    onset,
-                    "W",
-                )
-            )
-        late = burn is not None and burn.burn >= 6 and burn.k >= 5
-        return Finding(
-            kind=self.kind,
-            scope=Scope(classes, (pool,), replicas),
-            at=window.end,
-            onset=onset,
+        signal = "inter_token_latency_seconds" if gap == "itl" else "generation_tokens_total"
+        unit = "s (mean)" if gap == "itl" else "s per token of a running request"
+        hot = "Check cooling and power limit of its host: nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE on"
+        return case.finding(
+            self.kind,
+            title=f"Slow replica {name}: {times(how)} the time per token of the same work before",
+            cause=f"{name} takes {times(how)} as long per token as it did at the same load, its peers do not; {why}.",
+            links=links,
+            onset=case.begun(links[:2]),
             strength=float(np.log2(max(how, 1.0))),
             confidence=0.95 if throttle else 0.8,
-            severity="page" if late or how >= 1.5 else "ticket",
+            severity="page" if case.hurts(baseline["tail"]) or how >= 1.5 else "ticket",
             runner_up="replica_skew" if not throttle else "",
-            title=f"Slow replica {name}: {times(how)} the time per token of the same work before"
-            + (f"; {text}" if text else ""),
-            cause=f"{name} takes {times(how)} as long per token as it did at the same load, its peers do not; {why}.",
-            evidence=tuple(e for e in evidence if e.now is not None),
+            evidence=(
+                Row(
+                    signal,
+                    gap,
+                    unit,
+                    f"{times(how)} of what this work takes",
+                    expected=v[gap] / how if how else None,
+                    scope=name,
+                ),
+                Row(
+                    "gpu_sm_clock_hz",
+                    "sm_clock",
+                    "Hz",
+                    f"peers at {percent(peer_clock)} of their normal",
+                    scope=name,
+                ),
+                Row(
+                    signal,
+                    unit="× expected",
+                    note=f"{len(case.peers)} replicas as control group",
+                    now=peers,
+                    before=1.0,
+                    scope="peers",
+                ),
+                Row("requests_running", "running", "requests", scope=name),
+                Row("gpu_power_watts", "power", "W", scope=name),
+            ),
             ruled_out=(
                 RuledOut(
                     "replica_skew",
@@ -295,62 +203,17 @@ class SlowReplica:
                 ),
                 RuledOut("warm_up", "restart within ten minutes", "none"),
             ),
-            detail={
-                "chain": chain,
-                "control": [window.units[i].replica for i in rest],
-                "actions": {
-                    "now": [
-                        f"Drain {name} (take it out of the router), its peers can carry the rest",
-                        *(
-                            [
-                                "Check cooling and power limit of its host: nvidia-smi "
-                                f"-q -d PERFORMANCE,POWER,TEMPERATURE on {name}"
-                            ]
-                            if throttle
-                            else []
-                        ),
-                    ],
-                    "tomorrow": [
-                        "Export DCGM_FI_DEV_CLOCKS_EVENT_REASONS (not in dcgm-exporter's "
-                        "default list): it names the throttle reason",
-                        "Alert on clocks per host, weigh replicas by measured speed in the router",
-                    ],
-                },
-                "harm": dict(harm(window, hit, onset)),
-            },
+            now=(
+                f"Drain {name} (take it out of the router), its peers can carry the rest",
+                *([f"{hot} {name}"] if throttle else []),
+            ),
+            tomorrow=(
+                "Export DCGM_FI_DEV_CLOCKS_EVENT_REASONS (not in dcgm-exporter's default list): it names the throttle reason",
+                "Alert on clocks per host, weigh replicas by measured speed in the router",
+            ),
         )
 
 
-def _ratio(window: Window, fits: dict[str, list[float]], itl: F, running: F, compute: F) -> F:
-    """Measured over expected step time; NaN where the pool has no fit. Load beyond the fit makes the expectation grow with it."""
-    out = np.full(itl.shape, np.nan)
-    for pool, idx in window.pools.items():
-        if pool not in fits:
-            continue
-        a, b, c = fits[pool]
-        expected = a + b * running[idx] + c * np.nan_to_num(compute[idx]) / 1e4
-        with np.errstate(invalid="ignore", divide="ignore"):
-            out[idx] = np.where(expected > 0, itl[idx] / expected, np.nan)
-    return out
-
-
-def _reach(window: Window, baseline: Json) -> F:
-    """The largest batch that each replica's pool ran while its fit was learnt; infinite where unknown."""
-    known = baseline.get("reach", {})
-    return np.asarray([known.get(u.pool, np.inf) for u in window.units], np.float64)
-
-
-def _own(baseline: Json, window: Window) -> tuple[F, F]:
-    at = {k: i for i, k in enumerate(baseline.get("units", []))}
-    c, s = baseline.get("ratio", [[], []])
-    own, spread = np.ones(len(window.units)), np.full(len(window.units), 0.08)
-    for i, u in enumerate(window.units):
-        j = at.get(u.key)
-        if j is not None and c[j] is not None:
-            own[i] = c[j]
-            spread[i] = s[j] if s[j] is not None else 0.08
-    return own, spread
-
-
-def _j(x: float) -> float | None:
-    return None if x != x else round(float(x), 6)
+def _median(x: F) -> float:
+    ok = x[~np.isnan(x)]
+    return float(np.median(ok)) if len(ok) else float("nan")

@@ -1,4 +1,5 @@
-"""What every finding gets besides its detector's own words: what changed before it, and whom it has hurt since it began."""
+"""What every finding gets besides its detector's own words: what changed before it, whom it has hurt since it began, and how much
+of the past its normal rests on."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import numpy as np
 from core.incidents import Finding
 from core.records import Event
 from detectors.late import harm
+from detectors.victims import sessions_hurt, severity
 from detectors.window import Window
 
 BEFORE_S = 1800.0
@@ -45,7 +47,21 @@ def enrich(window: Window, f: Finding, onset: float) -> Finding:
         units = [i for p in f.scope.pools for r in f.scope.replicas if (i := mine.get((p, r))) is not None]
         if units:
             detail["harm"] = dict(harm(window, np.asarray(units, np.intp), onset))
-    return replace(f, onset=onset, at=min(f.at, window.end), detail=detail)
+    detail["harm"] = {**detail.get("harm", {}), **sessions_hurt(window, f, onset)}
+    detail["learnt_s"] = learnt(window, f, onset)
+    urgency = severity(window, f, detail["harm"])
+    return replace(f, onset=onset, at=min(f.at, window.end), severity=urgency, detail=detail)
+
+
+def learnt(window: Window, f: Finding, onset: float) -> float:
+    """Seconds of usable history before the onset, as the mean over the finding's replicas (its pools' where none is named)."""
+    mine = [
+        i
+        for i, u in enumerate(window.units)
+        if u.pool in f.scope.pools and (not f.scope.replicas or u.replica in f.scope.replicas)
+    ]
+    upto = max(0, window.usable.shape[1] - int((window.end - onset) // window.step))
+    return round(float(window.usable[mine, :upto].sum(axis=1).mean()) * window.step) if mine else 0.0
 
 
 def _what(e: Event) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from core.incidents import Finding
 from core.records import Event
+from detectors.accepted import Accepted, accepted, close
 from detectors.contract import Context, Detector, Json
 from detectors.cube import Cube
 from detectors.enrich import enrich
@@ -62,13 +63,14 @@ class Fold:
         stop = min(int(as_of // cube.step) - cube.first, cube.cells)
         if stop <= 0:
             return []
-        window = Window(cube, stop, self.context, samples, events, self._excluded(cube))
+        known = accepted(events, as_of)
+        window = Window(cube, stop, self.context, samples, events, self._excluded(cube, known))
         fits: list[Window] = []
         findings: list[Finding] = []
         self.shadow = []
         for d in self.detectors:
             try:
-                found = self._run(d, window, fits)
+                found = self._run(d, window, fits, known)
             except (ArithmeticError, ValueError, KeyError, IndexError, TypeError) as e:
                 # One detector that fails must not silence the others; the service shows the error.
                 self.errors[d.kind] = f"{type(e).__name__}: {e}"
@@ -78,9 +80,11 @@ class Fold:
             shown = d.kind not in self.context.shadow
             (findings if shown else self.shadow).extend(found)
         self.tracker, changes = step(self.tracker, findings, now)
-        return changes
+        return [*changes, *close(self.tracker, known, now)]
 
-    def _run(self, d: Detector, window: Window, fits: list[Window]) -> Sequence[Finding]:
+    def _run(
+        self, d: Detector, window: Window, fits: list[Window], known: Sequence[Accepted]
+    ) -> Sequence[Finding]:
         due = window.end // REFIT_S * REFIT_S
         baseline = self.baselines.get(d.kind)
         if baseline is None or baseline["as_of"] < due:
@@ -90,7 +94,8 @@ class Fold:
             baseline = self.baselines[d.kind] = d.fit(fits[0], due)
         verdict = d.evaluate(window, baseline, self.states.get(d.kind, {}))
         self.states[d.kind] = dict(verdict.state)
-        findings = [enrich(window, f, self._onset(f, window.end)) for f in verdict.findings]
+        heard = [f for f in verdict.findings if not any(a.mutes(f, window.end) for a in known)]
+        findings = [enrich(window, f, self._onset(f, window.end)) for f in heard]
         for f in findings:
             for r in f.scope.replicas:
                 self._exclude(f"{f.scope.pools[0] if f.scope.pools else ''}/{r}", f.onset, window.end)
@@ -115,8 +120,14 @@ class Fold:
             spans.append([since, until])
         del spans[:-50]
 
-    def _excluded(self, cube: Cube) -> list[tuple[int, float, float]]:
+    def _excluded(self, cube: Cube, known: Sequence[Accepted]) -> list[tuple[int, float, float]]:
         at: dict[str, list[int]] = {}
         for i, u in enumerate(cube.units):
             at.setdefault(f"{u.pool}/{u.replica}", []).append(i)
-        return [(i, a, b) for k, v in self.spans.items() for a, b in v for i in at.get(k, ())]
+        out = [(i, a, b) for k, v in self.spans.items() for a, b in v for i in at.get(k, ())]
+        for x in known:
+            mine = {i for i, u in enumerate(cube.units) if x.covers(u.pool, u.replica)}
+            # What was wrong since then is normal now, and what was normal before teaches no more.
+            out = [s for s in out if s[0] not in mine or s[1] >= x.at or s[2] < x.since]
+            out += [(i, cube.first * cube.step, x.since) for i in mine]
+        return out

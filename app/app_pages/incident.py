@@ -279,10 +279,25 @@ def side(loaded: Loaded, view: View) -> None:
     with st.container(border=True, gap="xsmall"):
         signals = listing([signal_title(e.signal) for e in i.evidence], 8)
         n = sum(h.n for h in v.harm)
+        learnt = i.detail.get("learnt_s")
+        past = f"own normal from {span(learnt)} before" if isinstance(learnt, int | float) and learnt else ""
+        sessions = (i.detail.get("harm") or {}).get("sessions_sampled")
+        seen = f"{sessions:,} sessions seen in the sample" if sessions else ""
         show(
             div("Rests on", class_="gf-h"),
             div(
-                f"{n:,} requests since onset · {len(v.affected) + len(v.control)} replicas · {signals or 'no numeric evidence'}",
+                " · ".join(
+                    filter(
+                        None,
+                        (
+                            f"{n:,} requests since onset",
+                            seen,
+                            f"{len(v.affected) + len(v.control)} replicas",
+                            past,
+                            signals or "no numeric evidence",
+                        ),
+                    )
+                ),
                 class_="gf-small gf-soft",
             ),
         )

@@ -9,12 +9,12 @@ from rich.table import Table
 
 from app.commands.context import command, open_store, plain, print_json, progress_bar, settings, span, stdout
 from core.incidents import Incident, iso
-from core.times import parse_duration, parse_time
+from core.times import parse_duration
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Result as JSON on stdout.")]
 
 
-def _table(found: list[Incident]) -> Table:
+def incident_table(found: list[Incident]) -> Table:
     """Incidents as a table for a terminal; texts from outside are never read as markup."""
     table = Table(box=None, pad_edge=False)
     for head in ("severity", "state", "what", "since", "until", "where", "id"):
@@ -34,11 +34,11 @@ def _table(found: list[Incident]) -> Table:
     return table
 
 
-def _show(found: list[Incident], as_json: bool, nothing: str) -> None:
+def show_incidents(found: list[Incident], as_json: bool, nothing: str) -> None:
     if as_json:
         print_json([one.as_json() for one in found])
     elif found:
-        stdout.print(_table(found))
+        stdout.print(incident_table(found))
     else:
         stdout.print(nothing)
 
@@ -65,22 +65,4 @@ def backtest(
     lag = parse_duration(ingest_lag, "--ingest-lag")
     with open_store(config, read_only=not save) as store, progress_bar("backtest") as progress:
         found = run_backtest(store, config, first, last, lag=lag, save=save, progress=progress)
-    _show(found, as_json, "No incident in this stretch.")
-
-
-@command
-def incidents(
-    open_only: Annotated[bool, typer.Option("--open", help="Only those not yet resolved.")] = False,
-    start: Annotated[str | None, typer.Option(help="Only those that had not ended before this time.")] = None,
-    end: Annotated[str | None, typer.Option(help="Only those that began before this time.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List incidents, newest first."""
-    config = settings.load()
-    first = parse_time(start, "--start") if start else None
-    last = parse_time(end, "--end") if end else None
-    if first is not None and last is not None:
-        span(start or "", end or "")
-    with open_store(config, read_only=True) as store:
-        found = store.incidents(start=first, end=last, open_only=open_only)
-    _show(sorted(found, key=lambda one: -one.started_at), as_json, "No incident.")
+    show_incidents(found, as_json, "No incident in this stretch.")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from core.frames import Column, Frame, Layout, Target, column
-from core.records import OutputRecord
+from core.records import Event, OutputRecord
 from detectors.contract import Context, Detector, Objective
 from detectors.cube import Cube
 from detectors.fold import Fold
@@ -234,7 +234,12 @@ class Run:
 
 
 def run(
-    h: History, items: Sequence[Detector] | None = None, *, lag: float = 0.0, context: Context = CONTEXT
+    h: History,
+    items: Sequence[Detector] | None = None,
+    *,
+    lag: float = 0.0,
+    context: Context = CONTEXT,
+    events: Sequence[Event] = (),
 ) -> Run:
     """Run the fold over a history, tick by tick."""
     items = tuple(items or detectors())
@@ -243,7 +248,9 @@ def run(
     changes = []
     now = START + STEP
     while now <= h.end:
-        changes += [(now, c) for c in fold.tick(cube, samples, [], now, now - lag)]
+        changes += [
+            (now, c) for c in fold.tick(cube, samples, [e for e in events if e.ts <= now], now, now - lag)
+        ]
         now += STEP
     assert not fold.errors, fold.errors
     return Run(fold, changes)

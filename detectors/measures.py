@@ -15,6 +15,7 @@ from detectors.window import Window, nanmean, nansum
 
 F = NDArray[np.float64]
 
+_FAILURES = ("transfer", "notification", "bootstrap", "prefill_retry")
 NEEDS = (
     Need("running", "requests_running"),
     Need("waiting", "requests_waiting"),
@@ -35,11 +36,22 @@ NEEDS = (
     Need("power", "gpu_power_watts", "max"),
     Need("spec_accepted", "spec_accepted_tokens_total"),
     Need("spec_drafts", "spec_drafts_total"),
+    Need("spec_drafted", "spec_draft_tokens_total"),
+    Need("spec_length", "spec_accept_length", "max"),
+    Need("adapters", "lora_info", "max"),
+    Need("transfer_failed", "kv_transfer_failures_total", where=("failure", _FAILURES)),
+    Need("tier_loaded", "host_kv_offload", where=("op", ("load",))),
+    Need("tier_stored", "host_kv_offload", where=("op", ("store",))),
+    Need("tier_queries", "external_prefix_cache", where=("op", ("query",))),
+    Need("tier_hits", "external_prefix_cache", where=("op", ("hit",))),
+    Need("store_read", "external_prefix_cache", where=("op", ("prefetch", "retrieve"))),
+    Need("store_written", "external_prefix_cache", where=("op", ("backup", "store"))),
 )
 """Arrays that several detectors share; each detector lists the ones it uses."""
 
 BY_NAME: Mapping[str, Need] = {n.name: n for n in NEEDS}
 TTFT, QUEUE, ITL = "ttft_seconds", "queue_time_seconds", "inter_token_latency_seconds"
+TPOT, TRANSFER, MOVED = "time_per_output_token_seconds", "kv_transfer_time_seconds", "kv_transfer_bytes"
 
 
 def needs(*names: str) -> tuple[Need, ...]:
@@ -71,6 +83,14 @@ def _prefill_seconds(get: Get) -> F:
     return np.where(np.isnan(queue), ttft, np.maximum(ttft - queue, 0.0))
 
 
+def _wait_ahead(get: Get) -> F:
+    """Seconds that the last of the waiting requests has before it at the present rate of first tokens (Little's law).
+
+    Queue time is only recorded when a request is through; those that wait now are not in it.
+    """
+    return _ratio(nanmean(get("waiting")), np.maximum(_arrivals(get), 1e-3))
+
+
 def _preempted(get: Get) -> F:
     a, b = nansum(get("preempted")), nansum(get("retracted"))
     return np.fmax(a, b)
@@ -93,6 +113,22 @@ def _token_seconds(get: Get) -> F:
     return _ratio(nanmean(get("running")) * nansum(get("span")), tokens)
 
 
+def _acceptance(get: Get) -> F:
+    """Accepted over drafted tokens; where no counters are, the engine's mean accepted length without the bonus token."""
+    counted = _ratio(nansum(get("spec_accepted")), nansum(get("spec_drafted")))
+    length = get("spec_length")
+    # 0 stands for "did not speculate just now".
+    told = nanmean(np.where(length >= 1.0, length, np.nan)) - 1.0
+    return np.where(np.isnan(counted), told, counted)
+
+
+def _per_gb(get: Get) -> F:
+    """Seconds per transferred gigabyte; per transfer where no sizes are exported."""
+    seconds = nansum(get(f"{TRANSFER}:sum"))
+    moved = nansum(get(f"{MOVED}:sum")) / 1e9
+    return np.where(np.isnan(moved), _ratio(seconds, nansum(get(f"{TRANSFER}:n"))), _ratio(seconds, moved))
+
+
 FORMULAS: Mapping[str, Formula] = {
     "hit": lambda get: _ratio(nansum(get("hits")), nansum(get("queries"))),
     "miss": lambda get: 1.0 - _ratio(nansum(get("hits")), nansum(get("queries"))),
@@ -102,6 +138,10 @@ FORMULAS: Mapping[str, Formula] = {
     "queue": _mean_of(QUEUE),
     "itl": _mean_of(ITL),
     "prefill_seconds": _prefill_seconds,
+    "prefill_time": _mean_of("prefill_time_seconds"),
+    "transfer": _mean_of("kv_transfer_time_seconds"),
+    "accepted": lambda get: _ratio(nansum(get("spec_accepted")), nansum(get("spec_drafts"))),
+    "wait_ahead": _wait_ahead,
     "n": lambda get: nansum(get(f"{TTFT}:n")),
     "arrivals": _arrivals,
     "done": lambda get: _ratio(_finished(get), nansum(get("span"))),
@@ -120,6 +160,15 @@ FORMULAS: Mapping[str, Formula] = {
     "sm_clock": lambda get: nanmean(get("sm_clock")),
     "power": lambda get: nanmean(get("power")),
     "span": lambda get: nansum(get("span")),
+    "prompt_length": lambda get: _ratio(nansum(get("queries")), nansum(get(f"{TTFT}:n"))),
+    "output_length": lambda get: _ratio(nansum(get("generated")), nansum(get(f"{TTFT}:n"))),
+    "acceptance": _acceptance,
+    "drafts": lambda get: nansum(get("spec_drafts")),
+    "tpot": _mean_of(TPOT),
+    "adapters": lambda get: nanmean(get("adapters")),
+    "transfer_seconds": _mean_of(TRANSFER),
+    "transfers": lambda get: nansum(get(f"{TRANSFER}:n")),
+    "transfer_per_gb": _per_gb,
 }
 
 

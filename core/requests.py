@@ -10,6 +10,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,6 +57,24 @@ class RequestKey:
     band: str = UNKNOWN_BAND
     status: int = 200
     release: str = ""
+
+
+class RequestCount(NamedTuple):
+    """Attempts of a minute as detectors count them: ``ttft`` maps buckets of ``edges`` (overflow last) to counts."""
+
+    minute: int
+    point: str
+    class_: str
+    tenant: str
+    pool: str
+    status: int
+    n: int
+    prompt_tokens: int
+    output_tokens: int
+    ttft_sum: float
+    duration_sum: float
+    edges: tuple[float, ...]
+    ttft: Mapping[int, int]
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ def backtest(
     delay = DEFAULT_LAG if lag == "auto" else float(lag)
     items = tuple(detectors) if detectors is not None else all_detectors()
     every = float(config.detect.every)
-    cube = new_cube(items, start)
+    cube = new_cube(items, start, context=context_of(config))
     fill(cube, store, end)
     samples = Samples.of(store.outputs(start, end))
     events = store.events(start, end)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from detectors.window import Window
 
 Json = dict[str, Any]
-How = Literal["sum", "max", "min"]
+How = Literal["sum", "max", "min", "count"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,9 @@ class Need:
 
     ``where`` is a label and its allowed values; columns without that label never match a filter. ``optional`` needs may be
     missing without a word; for the others the detector names ``flag``, the engine option that exports the signal.
+
+    ``where`` with the value "" keeps the columns without that label. ``how`` count: how many columns have a value (GPUs, ranks).
+    ``codes`` reads a gauge of codes as 1 + the position of its value among them, 0 where it is none of them.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Need:
     where: tuple[str, tuple[str, ...]] | None = None
     flag: str = ""
     optional: bool = True
+    codes: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.frames import Column, Frame, Layout, Target
+from detectors.attempts import Attempts
 from detectors.contract import Need
+from detectors.facts import Facts, latest, note
 
 Array = NDArray[np.float32]
 HistKey = tuple[str, tuple[float, ...]]
@@ -42,9 +44,9 @@ class Unit:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Where the needed values of one layout lie: (array name, 'g'|'n'|'s', slots, how) and histograms with their slots."""
+    """Where the needed values of one layout lie: (need, 'g'|'n'|'s', slots) and histograms with their slots."""
 
-    scalars: tuple[tuple[str, str, NDArray[np.intp], str], ...]
+    scalars: tuple[tuple[Need, str, NDArray[np.intp]], ...]
     hists: tuple[tuple[str, HistKey, tuple[slice, ...], tuple[int, ...]], ...]
     engine: bool
 
@@ -73,6 +75,8 @@ class Cube:
         self.late = 0
         self.classes: dict[int, set[str]] = defaultdict(set)
         self.engines: dict[int, str] = {}
+        self.attempts = Attempts(start, depth)
+        self.facts: dict[int, list[Facts]] = defaultdict(list)
         self._index: dict[Unit, int] = {}
         self._needs = tuple(dict.fromkeys(needs))
         # "signal:mean" asks for number and sum only; the buckets of a large fleet would fill the memory.
@@ -143,12 +147,27 @@ class Cube:
             old = self._scalars["up"][u, cell]
             self._scalars["up"][u, cell] = float(up) if np.isnan(old) else max(float(old), float(up))
 
+    def note_facts(self, target: Target, since: float) -> None:
+        """Note what an engine says of itself, from the start of its process on (Unix seconds)."""
+        if target.rank in ("", "0"):
+            facts = Facts(since, target.version, target.model, target.role, target.release, target.components)
+            note(self.facts[self._unit(target)], facts)
+
+    def facts_at(self, unit: int, end: float) -> Facts | None:
+        """What was known of a replica at ``end`` (Unix seconds)."""
+        return latest(self.facts[unit], end) if unit in self.facts else None
+
     def is_engine(self, target: Target) -> bool:
         """Whether frames of this target have carried counters or histograms that detectors use."""
         return target.key in self._engine_targets
 
+    @staticmethod
+    def unit_of(target: Target) -> Unit:
+        """The replica that a target belongs to."""
+        return Unit(target.cluster, target.pool, target.replica or target.address.rsplit(":", 1)[0])
+
     def _unit(self, target: Target) -> int:
-        unit = Unit(target.cluster, target.pool, target.replica or target.address.rsplit(":", 1)[0])
+        unit = self.unit_of(target)
         at = self._index.get(unit)
         if at is None:
             at = self._index[unit] = len(self.units)
@@ -192,14 +211,14 @@ class Cube:
         found = self._plans.get(layout.id)
         if found is not None:
             return found
-        scalars: list[tuple[str, str, NDArray[np.intp], str]] = []
+        scalars: list[tuple[Need, str, NDArray[np.intp]]] = []
         for need in self._needs:
             for part in ("g", "n", "s"):
                 slots = [
                     _slot(layout, i, part) for i, c in enumerate(layout.columns) if _wanted(need, c, part)
                 ]
                 if slots:
-                    scalars.append((need.name, part, np.asarray(slots, np.intp), need.how))
+                    scalars.append((need, part, np.asarray(slots, np.intp)))
         hists: dict[tuple[str, HistKey], tuple[list[slice], list[int]]] = {}
         for i, c in enumerate(layout.columns):
             if c.kind == "histogram" and c.signal in self._hists:
@@ -209,7 +228,8 @@ class Cube:
         plan = _Plan(
             tuple(scalars),
             tuple((s, k, tuple(a), tuple(b)) for (s, k), (a, b) in hists.items()),
-            bool(hists) or any(part != "g" for _, part, _, _ in scalars),
+            bool(hists)
+            or any(part != "g" and not need.signal.startswith("gpu_") for need, part, _ in scalars),
         )
         self._plans[layout.id] = plan
         return plan
@@ -236,12 +256,15 @@ class Cube:
             _scatter(self._scalars[ENGINE_SPAN], u[last], k[last], np.add.reduceat(span, first), "max")
             _scatter(self._scalars["up"], u, k, np.ones(len(frames)), "max")
             _scatter(self._scalars["restart"], u, k, np.asarray([float(f.reset) for f in frames]), "max")
-        for name, part, slots, how in plan.scalars:
-            values = _join(parts[part][:, slots], how)
+        for need, part, slots in plan.scalars:
+            values = parts[part][:, slots]
+            if need.codes:
+                values = _coded(values, need.codes)
+            values = _join(values, need.how)
             if part == "g":
-                _scatter(self._scalars[name], u[last], k[last], values[last], how)
+                _scatter(self._scalars[need.name], u[last], k[last], values[last], need.how)
             else:
-                _scatter(self._scalars[name], u, k, values, "sum")
+                _scatter(self._scalars[need.name], u, k, values, "sum")
         for signal, key, slices, sum_slots in plan.hists:
             parts_n = [parts["n"][:, sl] for sl in slices]
             sums = _join(parts["s"][:, list(sum_slots)], "sum")
@@ -277,8 +300,19 @@ def _slot(layout: Layout, i: int, part: str) -> int:
     return int(layout.slots[i]["gns".index(part)].start)
 
 
+def _coded(values: NDArray[np.float64], codes: tuple[float, ...]) -> NDArray[np.float64]:
+    """1 + position among ``codes``, 0 for any other value, NaN stays."""
+    out = np.where(np.isnan(values), np.nan, 0.0)
+    for i, code in enumerate(codes):
+        out[values == code] = i + 1.0
+    return out
+
+
 def _join(values: NDArray[np.float64], how: str) -> NDArray[np.float64]:
     """Join columns ``[frames, columns]`` to ``[frames]``; NaN only where all are NaN."""
+    if how == "count":
+        known = (~np.isnan(values)).sum(axis=1).astype(np.float64)
+        return np.where(known > 0, known, np.nan)
     if values.shape[1] == 1:
         return values[:, 0]
     none = np.isnan(values).all(axis=1)
@@ -303,7 +337,7 @@ def _scatter(
     rows = array.reshape(-1, *array.shape[2:])
     fresh = np.unique(flat)
     empty = fresh[np.isnan(rows[fresh]) if rows.ndim == 1 else np.isnan(rows[fresh, 0])]
-    start = {"sum": 0.0, "max": -np.inf, "min": np.inf}[how]
+    start = {"sum": 0.0, "count": 0.0, "max": -np.inf, "min": np.inf}[how]
     rows[empty] = start
-    op = {"sum": np.add, "max": np.maximum, "min": np.minimum}[how]
+    op = {"sum": np.add, "count": np.add, "max": np.maximum, "min": np.minimum}[how]
     op.at(rows, flat, values.astype(np.float32))

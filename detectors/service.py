@@ -63,7 +63,7 @@ class Live:
         self.lag = LEAST_LAG_S if config.detect.lag == "auto" else float(config.detect.lag)
 
     def _cube(self, newest: float) -> Cube:
-        return new_cube(self.items, newest - self.depth, self.depth)
+        return new_cube(self.items, newest - self.depth, self.depth, context_of(self.config))
 
     def measure_lag(self, now: float) -> float:
         """How far behind ``now`` the data of all living targets are complete: the oldest of the newest scrapes, smoothed.

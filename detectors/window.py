@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.records import Event
+from detectors.attempts import AttemptsView
 from detectors.contract import Context
 from detectors.cube import Cube, HistKey, Unit
+from detectors.facts import Facts
 from detectors.samples import Samples
 
 F = NDArray[np.float64]
@@ -49,6 +51,15 @@ class Window:
     def units(self) -> list[Unit]:
         """The replicas, in array order."""
         return self.cube.units
+
+    @cached_property
+    def gateway(self) -> AttemptsView:
+        """The gateway's attempts by minute, whole minutes before the end of the window."""
+        return self.cube.attempts.upto(self.end)
+
+    def facts(self, unit: int) -> Facts | None:
+        """What a replica had said of itself by the end of the window; None where nothing is known."""
+        return self.cube.facts_at(unit, self.end)
 
     def time(self, cell: int) -> float:
         """Unix time at which a cell of this window (index from its start) ends."""

@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import Connection, select
 
 from core.frames import IntArray
-from core.requests import RequestCell, RequestKey
+from core.requests import RequestCell, RequestCount, RequestKey
 from sql.bulk import upsert
 from sql.ids import edges_id
 from sql.schema import requests
@@ -135,3 +135,29 @@ def read(
         out.append((key, cell))
     out.sort(key=lambda p: (p[0], p[1].edges))
     return out
+
+
+def counts(connection: Connection, cache: SeriesCache, start: float, end: float) -> list[RequestCount]:
+    """Attempts of the minutes that start in [start, end), without model, band and release, whose rows are not joined."""
+    c = requests.c
+    query = select(
+        c.minute,
+        c.point,
+        c.class_,
+        c.tenant,
+        c.pool,
+        c.status,
+        c.n,
+        c.prompt_tokens,
+        c.output_tokens,
+        c.ttft_sum,
+        c.duration_sum,
+        c.edges_id,
+        c.ttft,
+    ).where(c.minute >= int(-(-start // 1)), c.minute < int(-(-end // 1)))
+    rows = connection.execute(query).all()
+    bounds = cache.edges(connection, {r[11] for r in rows})
+    return [
+        RequestCount(*r[:11], bounds[r[11]], {int(b): n for b, n in orjson.loads(r[12]).items()})
+        for r in rows
+    ]

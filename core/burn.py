@@ -70,7 +70,7 @@ class MinuteTallies:
     def __init__(self, tallies: Mapping[int, Tally]) -> None:
         self.minutes: IntArray = np.array(sorted(tallies), dtype=np.int64)
         rows = [tallies[int(m)].counts for m in self.minutes]
-        self._sums = np.zeros((len(rows) + 1, 7), dtype=np.int64)
+        self._sums = np.zeros((len(rows) + 1, 8), dtype=np.int64)
         if rows:
             np.cumsum(np.array(rows, dtype=np.int64), axis=0, out=self._sums[1:])
         self._silent = np.concatenate(

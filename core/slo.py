@@ -10,7 +10,7 @@ import functools
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from core.bucket_kernel import TOLERANCE
@@ -63,11 +63,23 @@ class Objective:
 
 
 @dataclass(frozen=True, slots=True)
+class Edge:
+    """Requests that may belong to the span or to its neighbours, ``bad`` of them at most late."""
+
+    n: int = 0
+    bad: int = 0
+
+
+NO_EDGE = Edge()
+
+
+@dataclass(frozen=True, slots=True)
 class Tally:
     """Counts of requests.
 
     ``good``, ``bad``: known. ``either``: counted, but good or bad is not known (threshold between two edges, no latency logged).
     ``bad_or_excluded``: given up by the client at an unknown age. ``excluded``: given up in time, or the client's own error.
+    ``good_or_excluded``: had a timely first token and may have left after it, or may have been lost with its replica.
     ``unmet`` (turned away) and ``errors`` are parts of ``bad``. ``aborts_known``: false where nothing says how many gave up.
     """
 
@@ -79,16 +91,23 @@ class Tally:
     unmet: int = 0
     errors: int = 0
     aborts_known: bool = True
+    good_or_excluded: int = 0
 
     @classmethod
     def of(cls, counts: Sequence[int], aborts_known: bool = True) -> Tally:
-        """From the seven counts in the order above."""
-        good, bad, either, bad_or_excluded, excluded, unmet, errors = counts
-        return cls(good, bad, either, bad_or_excluded, excluded, unmet, errors, aborts_known)
+        """From the eight counts of :attr:`counts`."""
+        good, bad, either, bad_or_excluded, excluded, unmet, errors, good_or_excluded = counts
+        return cls(
+            good, bad, either, bad_or_excluded, excluded, unmet, errors, aborts_known, good_or_excluded
+        )
+
+    def replaced(self, **counts: int) -> Tally:
+        """The same with some counts changed."""
+        return replace(self, **counts)  # type: ignore[arg-type]
 
     @property
-    def counts(self) -> tuple[int, int, int, int, int, int, int]:
-        """The seven counts in the order above."""
+    def counts(self) -> tuple[int, int, int, int, int, int, int, int]:
+        """The eight counts: good, bad, either, bad_or_excluded, excluded, unmet, errors, good_or_excluded."""
         return (
             self.good,
             self.bad,
@@ -97,6 +116,7 @@ class Tally:
             self.excluded,
             self.unmet,
             self.errors,
+            self.good_or_excluded,
         )
 
     def __add__(self, other: Tally) -> Tally:
@@ -111,21 +131,32 @@ class Tally:
     @property
     def attempts(self) -> int:
         """All requests seen."""
-        return self.counted + self.bad_or_excluded + self.excluded
+        return self.counted + self.bad_or_excluded + self.good_or_excluded + self.excluded
 
     @property
     def exact(self) -> bool:
         """True where attainment is one number, not an interval."""
-        return not (self.either or self.bad_or_excluded)
+        return not (self.either or self.bad_or_excluded or self.good_or_excluded)
 
     @property
     def attainment(self) -> tuple[float, float]:
         """Lowest and highest possible share of good requests; NaN without traffic."""
-        most = self.counted + self.bad_or_excluded
-        if not most:
+        return self.within(NO_EDGE)
+
+    def within(self, edge: Edge) -> tuple[float, float]:
+        """Lowest and highest possible share of good requests where ``edge`` may fall on either side of the span's ends."""
+        worst = self.counted + self.bad_or_excluded
+        best = self.counted + self.good_or_excluded
+        if not worst and not best:
             return (math.nan, math.nan)
-        # At worst all unknown ones are bad; at best the undecided are good and those given up do not count.
-        return (self.good / most, (self.good + self.either) / self.counted if self.counted else 1.0)
+        # At worst all unknown ones are bad and the good ones at the ends belong elsewhere; at best the opposite.
+        good = max(0, self.good - edge.n)
+        bad = self.bad + self.either + self.bad_or_excluded + edge.bad
+        low = good / (good + bad) if good + bad else 1.0
+        good = self.good + self.either + self.good_or_excluded + edge.n
+        bad = max(0, self.bad - edge.bad)
+        high = good / (good + bad) if good + bad else 1.0
+        return (low, high)
 
     @property
     def bad_share(self) -> tuple[float, float]:
@@ -150,6 +181,7 @@ class Attainment:
     budget_left: tuple[float, float]
     coverage: float
     state: State
+    edge: Edge = NO_EDGE
 
     def text(self) -> str:
         """As shown: ``99.12 %``, ``98.9–99.4 %``, ``no traffic``, ``not enough data (n 12)``."""
@@ -159,7 +191,7 @@ class Attainment:
             return f"not enough data (n {self.tally.counted:,})"
         # Two decimals, rounded outwards; one number is rounded down, so that no miss becomes 100 %.
         low = math.floor(self.low * 10_000 + 1e-9) / 100
-        high = low if self.tally.exact else math.ceil(self.high * 10_000 - 1e-9) / 100
+        high = low if self.low == self.high else math.ceil(self.high * 10_000 - 1e-9) / 100
         return f"{low:.2f} %" if low == high else f"{low:.2f}–{high:.2f} %"
 
 
@@ -271,13 +303,21 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
 
 def attain(
-    objective: Objective, tally: Tally, *, minutes: float = 0, covered: float | None = None
+    objective: Objective,
+    tally: Tally,
+    *,
+    minutes: float = 0,
+    covered: float | None = None,
+    edge: Edge = NO_EDGE,
 ) -> Attainment:
-    """Judge a tally. ``minutes``: length of the span; ``covered``: how many of them have telemetry (all, if None)."""
-    low, high = tally.attainment
+    """Judge a tally. ``minutes``: length of the span; ``covered``: how many of them have telemetry (all, if None).
+
+    ``edge``: requests that may belong to the span or to its neighbours.
+    """
+    low, high = tally.within(edge)
     coverage = min(1.0, covered / minutes) if covered is not None and minutes > 0 else 1.0
     left = (1 - (1 - low) / objective.budget, 1 - (1 - high) / objective.budget)
-    return Attainment(objective, tally, low, high, left, coverage, _state(objective, tally))
+    return Attainment(objective, tally, low, high, left, coverage, _state(objective, tally, low, high), edge)
 
 
 def enough(objective: Objective) -> int:
@@ -285,11 +325,10 @@ def enough(objective: Objective) -> int:
     return math.ceil(1 / objective.budget - 1e-6)
 
 
-def _state(objective: Objective, tally: Tally) -> State:
-    low, high = tally.attainment
+def _state(objective: Objective, tally: Tally, low: float, high: float) -> State:
     if math.isnan(low):
         return "no_traffic"
-    if tally.counted < enough(objective):
+    if tally.counted + tally.good_or_excluded < enough(objective):
         return "too_few"
     if not tally.aborts_known and low >= objective.target:
         return "undetermined"  # unseen aborts could only lower it

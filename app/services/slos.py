@@ -5,22 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from app.services import latency
-from app.services.aborts import given_up
-from app.services.gateway import FINE_SECONDS, Fold, GatewayMinutes, Where, folder, read_gateway
-from app.services.harm import within
+from app.services.engine_slo import Engine, engine_tallies
+from app.services.gateway import Fold, GatewayMinutes, Where, folder, read_gateway
 from app.services.latency import Hists, Matrix, Windowed
 from app.services.view import View
 from app.services.wording import span
 from core.burn import Burn, MinuteTallies, burns
 from core.config import Config, SloConfig
-from core.frames import IntArray
 from core.slo import Attainment, Objective, Tally, attain
 from sql.store import Store
-
-HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +60,6 @@ class SloRow:
             return None
         pace = self.burns[0].long[0]
         return self.burns[0].gone_in if math.isfinite(pace) and pace > 1 else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Engine:
-    """Engine tallies of one objective: per minute where fine, the older part as one sum, and covered minutes."""
-
-    fine: dict[int, Tally]
-    older: Tally
-    older_minutes: int
 
 
 def rows(store: Store, view: View, config: Config, read: Fold | None = None) -> tuple[SloRow, ...]:
@@ -154,12 +139,11 @@ def attain_nothing(objective: Objective) -> tuple[Attainment, MinuteTallies, int
 
 
 def _judge_engine(
-    objective: Objective, e: _Engine, start: float, end: float
+    objective: Objective, e: Engine, start: float, end: float
 ) -> tuple[Attainment, MinuteTallies, int]:
     minutes = MinuteTallies(e.fine)
-    covered = e.older_minutes + len(e.fine)
-    total = e.older + minutes.window(start, end)
-    return (attain(objective, total, minutes=(end - start) / 60, covered=covered), minutes, covered)
+    made = attain(objective, e.total, minutes=(end - start) / 60, covered=e.covered, edge=e.edge)
+    return (made, minutes, round(e.covered))
 
 
 def _judge_gateway(
@@ -172,66 +156,6 @@ def _judge_gateway(
         minutes,
         g.covered,
     )
-
-
-def engine_tallies(store: Store, objective: Objective, start: float, end: float, view: View) -> _Engine:
-    """Good and bad from the engine's histogram, its abort and error counters; by the minute near the end, else by the hour."""
-    split = max(math.floor(start / HOUR) * HOUR, math.floor((end - FINE_SECONDS) / HOUR) * HOUR)
-    fine = _spans(store, objective, split, end, 60.0, view)
-    older, older_minutes = Tally(), 0
-    first = math.floor(start / HOUR) * HOUR
-    if first < split:
-        for tally in _spans(store, objective, first, split, HOUR, view).values():
-            older += tally
-            older_minutes += 60
-    return _Engine({m: t for m, t in fine.items() if start <= m < end}, older, older_minutes)
-
-
-def _spans(store: Store, o: Objective, start: float, end: float, step: float, view: View) -> dict[int, Tally]:
-    """A tally for each step with telemetry of the class."""
-    matrix = store.rollup_matrix(o.signal, start, end, step=int(step), classes=[o.class_])
-    mine = {k: v for k, v in matrix.items() if view.has(pool=k[1], model=k[3])}
-    if not mine:
-        return {}
-    hists = latency.on_grid(mine, start, end, step).get(o.class_, {})
-    w = within(hists, o.threshold)
-    size = len(w.n)
-    covered = np.zeros(size, bool)
-    for ts, _, _ in mine.values():
-        covered[((ts - start) // step).astype(np.int64)] = True
-    pools = {k[1] for k in mine}
-    aborted = given_up(store, o.class_, start, end, step, size, view)
-    errors, _ = _counter(store, "errors_total", o.class_, start, end, step, size, view)
-    known = pools <= aborted.pools
-    out: dict[int, Tally] = {}
-    for i in np.flatnonzero(covered):
-        low, high, n = int(w.low[i]), int(w.high[i]), int(w.n[i])
-        bad_answers = int(errors[i])
-        out[int(start + i * step)] = Tally(
-            good=low,
-            bad=n - high + bad_answers,
-            either=high - low,
-            bad_or_excluded=int(aborted.count[i]),
-            errors=bad_answers,
-            aborts_known=known,
-        )
-    return out
-
-
-def _counter(
-    store: Store, signal: str, class_: str, start: float, end: float, step: float, size: int, view: View
-) -> tuple[IntArray, set[str]]:
-    """Increase per step of a counter of a class, and the pools that export it."""
-    values = np.zeros(size, np.int64)
-    pools: set[str] = set()
-    for (_, pool, _, model, _), (ts, counts, _) in store.rollup_matrix(
-        signal, start, end, step=int(step), classes=[class_]
-    ).items():
-        if not view.has(pool=pool, model=model):
-            continue
-        pools.add(pool)
-        np.add.at(values, ((ts - start) // step).astype(np.int64), counts.clip(min=0).sum(axis=1))
-    return values, pools
 
 
 def layout_rows(matrix: Matrix, hists: Hists, view: View) -> tuple[LayoutP99, ...]:

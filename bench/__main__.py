@@ -24,6 +24,7 @@ BENCHES = {
     "detect_scale": ("a tick of the detectors over many replicas", []),
     "fleet_calibration": ("the simulated fleet beside measured ones", []),
     "sweep": ("every fault and calm event, five seeds, judged against the truth", []),
+    "peers": ("the same histories judged by Grafana's bands, Netdata's k-means and static rules", []),
 }
 
 

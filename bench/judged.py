@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -19,6 +19,7 @@ from typing import Any
 
 from bench.histories import HOURS, MOST, ROOT, History, history, home
 from bench.score import Score, score
+from core.kinds import KINDS
 from detectors.backtest import backtest
 from sql.store import Store
 
@@ -38,8 +39,20 @@ class Judged:
 
     @property
     def score(self) -> Score:
-        """By the rules of :mod:`bench.score`."""
-        return score(self.truth, self.found)
+        """By the rules of :mod:`bench.score`; see :func:`counted`."""
+        return score(self.truth, counted(self.truth, self.found))
+
+
+def counted(truth: Mapping[str, Any], found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is scored. The scorer leaves out severity ``info``; but a true fault of a kind that never is more (telemetry) counts
+    as found when it is shown: an info incident of that kind, in its pool, from its diagnosis on."""
+    quiet = {(t["kind"], t["pool"]) for t in truth["incidents"] if KINDS[t["kind"]].severity == "info"}
+    return [
+        {**i, "severity": "ticket", "detected_at": i["detected_at"] or i["diagnosed_at"]}
+        if i["severity"] == "info" and any((i["kind"], p) in quiet for p in i["pools"])
+        else i
+        for i in found
+    ]
 
 
 @cache

@@ -1,0 +1,1 @@
+"""What one would otherwise run, from its public rules, at its own defaults, on the same histories."""

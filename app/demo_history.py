@@ -49,7 +49,8 @@ class Requests:
     def __init__(self, store: Store, config: Config) -> None:
         rules, roles = ClassRules.from_config(config.classes), Roles.from_config(config.roles)
         self._labelling = Labelling(rules, roles, config, Pseudonyms.of(store))
-        self._edges = fine_edges(s.threshold for s in config.slos)
+        self._edges = fine_edges(config.request_thresholds)
+        self._joints = config.request_joints
 
     def cells(self, attempts: list[Attempt], minute: int = ANY_MINUTE) -> dict[RequestKey, RequestCell]:
         """All attempts as if they had ended in one minute."""
@@ -58,7 +59,7 @@ class Requests:
             data = attempt(a, tenants=True)
             data["ts"] = float(minute)
             records.append(read_request(data, self._labelling))
-        return fold(records, self._edges)
+        return fold(records, self._edges, joints=self._joints)
 
 
 def times(cells: Mapping[RequestKey, RequestCell], n: int, minute: int) -> dict[RequestKey, RequestCell]:
@@ -75,6 +76,8 @@ def times(cells: Mapping[RequestKey, RequestCell], n: int, minute: int) -> dict[
             (c.edges, c.duration[1] * n),
             c.ttft_sum * n,
             c.duration_sum * n,
+            None if c.tpot is None else (c.edges, c.tpot[1] * n),
+            {name: (good * n, unknown * n) for name, (good, unknown) in c.joint.items()},
         )
     return out
 

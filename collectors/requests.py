@@ -99,7 +99,7 @@ def import_requests(
     file = JsonLines(path)
     result, bad = ImportResult(str(file.path)), BadLines(file.path, "requests")
     labelling = Labelling(classes, roles, config, Pseudonyms.of(store))
-    edges = fine_edges(slo.threshold for slo in config.slos)
+    edges = fine_edges(config.request_thresholds)
     first = True
     try:
         while True:
@@ -112,7 +112,7 @@ def import_requests(
                 if after is None or not cursor:  # a first line still being written: nothing can be remembered
                     continue
                 position = after.position().to_json()
-                cells = fold(records, edges, point=point)
+                cells = fold(records, edges, point=point, joints=config.request_joints)
                 if not store.add_requests(cells, cursor=(cursor, position), expected=stored):
                     result.read, result.blank, result.bad, bad = before
                     break

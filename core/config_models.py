@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
-from pydantic_core.core_schema import ValidationInfo
 
 from core.classes import RESERVED, parse_matchers
+from core.config_slo import SloConfig
 from core.config_sources import (
     OutputsSource,
     PrometheusSource,
@@ -23,6 +22,7 @@ from core.config_sources import (
 from core.config_types import DatabaseUrl, PositiveDuration, Size, duration, fail, hide_password
 from core.errors import ConfigError
 from core.kinds import kind
+from core.objective import Joint, joint_key
 
 __all__ = [
     "AppConfig",
@@ -93,63 +93,6 @@ class ClassConfig(Section):
                     parse_matchers(item)
                 except ConfigError as error:
                     fail(f"{error.problem}: {item!r}", error.fix)
-        return value
-
-
-def _signals() -> Any:
-    """The dictionary of signals; looked up when needed so that models can be built without it."""
-    try:
-        return importlib.import_module("core.signals")
-    except ModuleNotFoundError as error:
-        if error.name == "core.signals":
-            return None
-        raise
-
-
-class SloConfig(Section):
-    """An objective: ``objective_percent`` of the requests of ``class`` have ``signal`` at most
-    ``threshold``.
-    """
-
-    name: str = Field(min_length=1, max_length=100, description="Name of the objective")
-    class_: str = Field(alias="class", min_length=1, description="Workload class it is about")
-    signal: str = Field(description="Id or alias of a latency signal, such as ttft_seconds or ttft")
-    threshold: float = Field(description="Longest time that is still good, such as 5s")
-    objective_percent: float = Field(
-        gt=0, lt=100, description="Share of good requests promised, such as 99 or 99.9"
-    )
-    window: PositiveDuration = Field(default=28 * DAY, description="Rolling window of the promise")
-    point: Literal["auto", "client", "gateway", "router", "engine"] = Field(
-        default="auto",
-        description="Where it is measured; auto takes the gateway log where there is one, else the engine",
-    )
-
-    @field_validator("signal")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        signals = _signals()
-        if signals is None:
-            return value
-        try:
-            signal = signals.resolve(value)
-        except ConfigError as error:
-            fail(error.problem, error.fix)
-        if signal.kind != "histogram":
-            fail(f"{signal.id} is a {signal.kind}, not a histogram", "name a latency such as ttft_seconds")
-        return str(signal.id)
-
-    @field_validator("threshold", mode="before")
-    @classmethod
-    def _seconds(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, str):
-            value = duration(value)
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            if str(info.data.get("signal", "")).endswith("_seconds"):
-                fail("a threshold in time needs a unit", f"write {value}s if seconds are meant")
-        else:
-            fail("not a threshold", "write a duration such as 5s")
-        if not 0 < value < float("inf"):
-            fail("must be above zero", "write a duration such as 5s")
         return value
 
 
@@ -253,6 +196,18 @@ class Config(Section):
     def class_names(self) -> tuple[str, ...]:
         """Configured workload classes in order."""
         return tuple(c.name for c in self.classes)
+
+    @property
+    def request_thresholds(self) -> tuple[float, ...]:
+        """Thresholds (seconds) that the buckets of gateway requests have among their edges."""
+        timed = [s.threshold for s in self.slos if s.sli in ("latency", "availability") and s.threshold > 0]
+        return tuple(sorted({*timed, *(t for s in self.slos for t in s.thresholds.values())}))
+
+    @property
+    def request_joints(self) -> dict[str, Joint]:
+        """Sets of thresholds that gateway requests are counted against as they come in, by name."""
+        sets = [tuple(sorted(s.thresholds.items())) for s in self.slos if s.thresholds]
+        return {joint_key(j): j for j in sets}
 
     @classmethod
     def built_in(cls) -> Config:

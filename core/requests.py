@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -84,6 +84,8 @@ class RequestCell:
     ``ttft``: time to first token of those that got one. ``age``: duration of those that did *not* get a first token (or
     whose log does not say), a lower bound of what they would have waited. ``duration``: all with a known duration. Counts
     per bucket, overflow last; what is in none of ``ttft`` and ``age`` is unknown: ``n - ttft.sum() - age.sum()``.
+    ``tpot``: seconds per output token after the first, of those with at least two; None where it was not counted. ``joint``: name
+    of a set of thresholds (:func:`core.objective.joint_key`) → (how many kept all of them, how many nobody knows of).
     """
 
     n: int
@@ -94,6 +96,8 @@ class RequestCell:
     duration: Hist
     ttft_sum: float = 0.0
     duration_sum: float = 0.0
+    tpot: Hist | None = None
+    joint: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, edges: tuple[float, ...]) -> RequestCell:
@@ -111,6 +115,15 @@ class RequestCell:
         if self.edges != other.edges:
             raise ValueError("cells with different edges cannot be added")
         edges = self.edges
+        tpot = None
+        if self.tpot is not None and other.tpot is not None:
+            tpot = (edges, self.tpot[1] + other.tpot[1])
+        # Thresholds that one of the two was not counted with are counted in neither.
+        joint = {
+            k: (a + other.joint[k][0], b + other.joint[k][1])
+            for k, (a, b) in self.joint.items()
+            if k in other.joint
+        }
         return RequestCell(
             self.n + other.n,
             self.prompt_tokens + other.prompt_tokens,
@@ -120,13 +133,22 @@ class RequestCell:
             (edges, self.duration[1] + other.duration[1]),
             self.ttft_sum + other.ttft_sum,
             self.duration_sum + other.duration_sum,
+            tpot,
+            joint,
         )
 
 
 def fold(
-    records: Iterable[RequestRecord], edges: tuple[float, ...], *, point: str = "gateway"
+    records: Iterable[RequestRecord],
+    edges: tuple[float, ...],
+    *,
+    point: str = "gateway",
+    joints: Mapping[str, Sequence[tuple[str, float]]] | None = None,
 ) -> dict[RequestKey, RequestCell]:
-    """Cells of the records, in order of first appearance. Latencies that are negative or not finite count as unknown."""
+    """Cells of the records, in order of first appearance. Latencies that are negative or not finite count as unknown.
+
+    ``joints``: sets of (signal, threshold) to be counted as kept together.
+    """
     groups: dict[tuple[int, str, str, str, str, str, int, str], list[RequestRecord]] = {}
     for r in records:
         key = (
@@ -159,8 +181,50 @@ def fold(
             duration=(edges, _buckets(grid, duration)),
             ttft_sum=math.fsum(v for v in ttft if v is not None),
             duration_sum=math.fsum(v for v in duration if v is not None),
+            tpot=(edges, _buckets(grid, [v for v in map(per_token, group) if v is not None])),
+            joint={name: _kept(group, limits) for name, limits in (joints or {}).items()},
         )
     return out
+
+
+def per_token(r: RequestRecord) -> float | None:
+    """Seconds per output token after the first; None where it is not known or there is only one token."""
+    if not (_known(r.ttft_s) and _known(r.duration_s)) or (r.output_tokens or 0) < 2:
+        return None
+    assert r.ttft_s is not None
+    assert r.duration_s is not None
+    assert r.output_tokens is not None
+    return max(0.0, r.duration_s - r.ttft_s) / (r.output_tokens - 1)
+
+
+def _kept(group: Sequence[RequestRecord], limits: Sequence[tuple[str, float]]) -> tuple[int, int]:
+    """(requests that kept all limits, requests that may have or not)."""
+    good = unknown = 0
+    for r in group:
+        verdicts = [_keeps(r, signal, limit) for signal, limit in limits]
+        if False in verdicts:
+            continue
+        if None in verdicts:
+            unknown += 1
+        else:
+            good += 1
+    return good, unknown
+
+
+def _keeps(r: RequestRecord, signal: str, limit: float) -> bool | None:
+    """Whether a request kept one limit; None: not known."""
+    if signal == "ttft_seconds" and _known(r.ttft_s):
+        value = r.ttft_s
+    elif signal == "ttft_seconds":
+        # The first token came before the end.
+        return True if _known(r.duration_s) and (r.duration_s or 0.0) <= limit else None
+    elif signal == "request_latency_seconds":
+        value = r.duration_s if _known(r.duration_s) else None
+    elif r.output_tokens is not None and r.output_tokens < 2:
+        return True
+    else:
+        value = per_token(r)
+    return None if value is None else value <= limit
 
 
 def add_cells(into: dict[RequestKey, RequestCell], more: Mapping[RequestKey, RequestCell]) -> None:

@@ -26,6 +26,7 @@ def context_of(config: Config) -> Context:
     objectives = tuple(
         Objective(s.name, s.class_, resolve(s.signal).id, float(s.threshold), float(s.objective_percent))
         for s in config.slos
+        if s.sli == "latency" and not (s.tenant or s.model or s.pool or s.prompt_above or s.prompt_below)
     )
     return Context(objectives, frozenset(config.detect.shadow))
 

@@ -18,12 +18,10 @@ Formula
     rate, the rest stay at
     ``p0``) of the greatest likelihood.
 
-    Is it load? false where a subset of the replicas carries it (likelihood 100 times that of all). Else the
-    rate ratio of the top to
-    the bottom quartile of load at admission (without the request itself), stratified by class, interval widened by the
-    over-dispersion of ten-minute blocks: true if the lower 95 % bound is over 2, a circular-shift permutation
-    of load gives p <= 0.02
-    and there were 5 separate load episodes; false if the upper bound is under 2; otherwise nobody knows yet (null).
+    Is it load? false where a subset of the replicas carries it (likelihood 100 times that of all), or a change that came just
+    before. Else by :mod:`detectors.quality.decision`: adjusted ratio of the top to the bottom quarter of load at admission
+    (without the request itself), true if its lower 95 % bound is over 2 and every other explanation has been tried, false if
+    its upper bound is under 2, otherwise nobody knows yet (null).
 
 Signals
     Sampled outputs with text verdicts (``import-outputs``); requests_running for the load at admission;
@@ -43,38 +41,42 @@ from math import log
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-from core.incidents import Evidence, Finding, RuledOut, Scope
+from core.incidents import Finding
 from detectors.contract import Json, Verdict
-from detectors.is_it_load import LoadVerdict, is_it_load
+from detectors.is_it_load import is_it_load
 from detectors.measures import needs
-from detectors.samples import Samples
+from detectors.quality.carriers import carriers_of, step_at_change
+from detectors.quality.cusum import HARMS, push, steps
+from detectors.quality.decision import LoadVerdict
+from detectors.quality.findings import Degraded, finding_of, usable
+from detectors.quality.window_load import I
 from detectors.stats import poisson_tail
 from detectors.window import Window
-from detectors.wording import names, percent, rounded
+from detectors.wording import names
 
 PRIOR_A, PRIOR_B = 1.0, 1.0 / 3e-4
-HARMS = (5.0, 30.0)
 ALARM = 8.0
 RECENT_S = 900.0
 UNKNOWN_RATE = 3e-3
 LEAST_PAST = 500
+JUDGE_S = 300.0
+SURE = log(100.0)
 
 
 class DegradedGenerations:
     """See the module's docstring."""
 
     kind = "degraded_generations"
-    needs = needs("running", "waiting", "kv")
+    needs = needs("running", "waiting", "kv", "preempted")
     hists: tuple[str, ...] = ()
 
     def fit(self, history: Window, as_of: float) -> Json:
         """Learnt rate per pool: (bad, of how many) among usable samples older than ten minutes, and the usual acceptance."""
         s = history.samples
         hi = s.upto(min(as_of, history.end) - 600.0)
-        keep = _usable(s, hi, history)
+        keep = usable(s, hi, history)
         pools: dict[str, Any] = {}
         for pool in sorted(history.pools):
             at = keep & (s.pool[:hi] == s.code(pool))
@@ -98,7 +100,7 @@ class DegradedGenerations:
             p: upper_rate(v["bad"], v["n"]) if v["n"] >= LEAST_PAST else UNKNOWN_RATE
             for p, v in baseline["pools"].items()
         }
-        steps = {p: _steps(p0) for p, p0 in (*rates.items(), ("", UNKNOWN_RATE))}
+        rises = {p: steps(p0) for p, p0 in (*rates.items(), ("", UNKNOWN_RATE))}
         for i in range(lo, hi):
             pool = s.names[s.pool[i]]
             p0 = rates.get(pool, UNKNOWN_RATE)
@@ -106,12 +108,10 @@ class DegradedGenerations:
                 stream = streams.get(key)
                 if stream is None:
                     stream = streams[key] = [[0.0, float(s.ts[i])] for _ in HARMS]
-                if bool(s.follow[i]):
+                if bool(s.aside[i]):
                     continue
-                if (
-                    _push(stream, bool(s.bad[i]), float(s.ts[i]), steps.get(pool) or steps[""])
-                    and pool not in alarms
-                ):
+                hit = push(stream, bool(s.bad[i]), float(s.ts[i]), rises.get(pool) or rises[""], ALARM)
+                if hit and pool not in alarms:
                     alarms[pool] = {
                         "onset": min(x[1] for x in stream if x[0] >= ALARM),
                         "at": float(s.ts[i]),
@@ -133,180 +133,39 @@ class DegradedGenerations:
         s, p0 = window.samples, float(alarm["p0"])
         hi = s.upto(window.end)
         recent = np.arange(s.since(window.end - RECENT_S), hi)
-        recent = recent[(s.pool[recent] == s.code(pool)) & ~s.follow[recent]]
+        recent = recent[(s.pool[recent] == s.code(pool)) & ~s.aside[recent]]
         k_now, n_now = int(s.bad[recent].sum()), len(recent)
         fresh = window.end - float(alarm["at"]) < RECENT_S
         if not fresh and (k_now < 2 or float(poisson_tail(k_now, n_now * p0)) > 1e-3):
             return None
         rows = np.arange(s.since(float(alarm["onset"]) - 1e-6), hi)
-        rows = rows[(s.pool[rows] == s.code(pool)) & ~s.follow[rows]]
+        rows = rows[(s.pool[rows] == s.code(pool)) & ~s.aside[rows]]
         bad = rows[s.bad[rows]]
         if not len(bad):
             return None
         carriers, gain, table = carriers_of(s, rows, p0)
         mine = rows[np.isin(s.replica[rows], [s.code(r) for r in carriers])]
-        everyone = len(carriers) == len(table)
-        load = (
-            self._load(window, pool, mine, alarm)
-            if everyone
-            else LoadVerdict(False, "it is the same at any load, only part of the replicas carries it")
-        )
-        verdict = load.verdict if (everyone or len(table) == 1) else (False if gain >= log(100.0) else None)
-        classes = tuple(sorted({s.names[c] for c in s.workload_class[bad] if s.names[c]}))
-        k, n = int(s.bad[mine].sum()), len(mine)
-        rate, before = k / max(n, 1), baseline["pools"].get(pool, {"bad": 0, "n": 0})
-        old = before["bad"] / before["n"] if before["n"] else None
-        witness = _witness(s, bad, before.get("accept"))
-        rules = _rules(s, bad)
-        onset = float(max(alarm["onset"], s.ts[bad[0]] - 60.0)) if len(bad) else float(alarm["onset"])
-        evidence = [
-            Evidence(
-                "degraded outputs",
-                names(carriers),
-                rounded(old),
-                rounded(rate),
-                rounded(p0),
-                onset,
-                "share of sampled answers",
-                f"{k} of {n} (first bad turn of a session)",
-            ),
-        ]
-        evidence += [
-            Evidence(
-                "degraded outputs",
-                r,
-                rounded(old),
-                rounded(kr / max(nr, 1)),
-                rounded(p0),
-                onset,
-                "share of sampled answers",
-                f"{kr} of {nr}",
-            )
-            for r, (kr, nr) in sorted(table.items())
-        ]
-        if witness is not None:
-            evidence.append(
-                Evidence(
-                    "spec_accept_length",
-                    "bad answers",
-                    before.get("accept"),
-                    rounded(witness[0]),
-                    before.get("accept"),
-                    onset,
-                    "tokens per step",
-                    witness[1],
-                )
-            )
-        evidence += load.evidence(names(carriers), onset)
-        where = f"{names(carriers)} ({pool})" if not everyone else pool
-        spread = (
-            "all replicas of the pool carry it"
-            if everyone
-            else f"{names(carriers)} carries it, {len(table) - len(carriers)} others do not"
-        )
-        return Finding(
-            kind=self.kind,
-            scope=Scope(classes, (pool,), carriers),
-            at=float(s.ts[recent[s.bad[recent]][-1]]) if k_now else float(alarm["at"]),
-            onset=onset,
-            strength=log(max(rate / p0, 1.0)) + log(k + 1.0),
-            confidence=min(0.97, 0.8 + 0.02 * k),
-            severity="page",
-            runner_up="spec_decode_collapse" if witness else "",
-            title=f"Degraded generations on {where}: {per_10k(rate)} of 10,000 sampled answers "
-            f"are broken, normal {per_10k(old if old is not None else p0)}",
-            cause=f"{spread}; {load.sentence()}. Kinds of damage: {rules}.",
-            load_correlated=verdict,
-            evidence=tuple(evidence),
-            ruled_out=self._ruled_out(window, pool, s, rows, bad, k, n, p0, before, everyone, load, table),
-            detail={
-                "chain": [
-                    {
-                        "at": onset,
-                        "what": "first broken answers",
-                        "value": ", ".join(sorted({s.names[x] for x in s.replica[bad[:3]]})),
-                    },
-                    {
-                        "at": float(alarm["at"]),
-                        "what": "the rate is beyond chance",
-                        "value": f"{k} of {n} since",
-                    },
-                ],
-                "actions": _actions(everyone, carriers, verdict),
-                "harm": {"answers_broken": k, "answers_sampled": n},
-                "samples": [s.ids[i] for i in bad[-20:]],
-                "load": load.as_json(),
-                "rules": rules,
-            },
-        )
+        step = step_at_change(window, pool, float(max(alarm["onset"], s.ts[bad[0]] - 60.0)))
+        if len(carriers) < len(table):
+            verdict = False if gain >= SURE else None
+            why = "it is the same at any load, only part of the replicas carries it"
+            if verdict is None:
+                why = f"{names(carriers)} may carry it alone: a few more bad answers will tell"
+            load = LoadVerdict(verdict, why)
+        else:
+            load = self._load(window, pool, mine, alarm, step.sentence() if step else "")
+        before = baseline["pools"].get(pool, {"bad": 0, "n": 0})
+        known = Degraded(window, pool, rows, bad, mine, carriers, table, alarm, before, load, step)
+        return finding_of(known, self.kind)
 
     @staticmethod
-    def _load(window: Window, pool: str, rows: NDArray[np.intp], alarm: Json) -> LoadVerdict:
+    def _load(window: Window, pool: str, rows: I, alarm: Json, carried: str) -> LoadVerdict:
         """The load verdict, judged anew every five minutes of the clock."""
-        due = window.end // 300 * 300
+        due = window.end // JUDGE_S * JUDGE_S
         if alarm.get("load_at", -1.0) < due:
-            alarm["load"], alarm["load_at"] = is_it_load(window, pool, rows).as_json(), due
+            found = is_it_load(window, pool, rows, carried, final=False)
+            alarm["load"], alarm["load_at"] = found.as_json(), due
         return LoadVerdict.from_json(alarm["load"])
-
-    @staticmethod
-    def _ruled_out(
-        window: Window,
-        pool: str,
-        s: Samples,
-        rows: NDArray[np.intp],
-        bad: NDArray[np.intp],
-        k: int,
-        n: int,
-        p0: float,
-        before: Json,
-        everyone: bool,
-        load: LoadVerdict,
-        table: dict[str, tuple[int, int]],
-    ) -> tuple[RuledOut, ...]:
-        chance = float(poisson_tail(k, n * p0))
-        sessions = len(np.unique(s.session[bad]))
-        ok = rows[~s.bad[rows]]
-        base, a_ok = before.get("accept"), s.accept[ok]
-        a_ok = a_ok[~np.isnan(a_ok)]
-        mix = {
-            s.names[c]: int(s.bad[rows[s.workload_class[rows] == c]].sum())
-            for c in np.unique(s.workload_class[rows])
-        }
-        out = [
-            RuledOut(
-                "base rate",
-                f"Poisson tail against the learnt rate ({before['bad']} of {before['n']} before)",
-                f"p = {chance:.1g} for {k} of {n}",
-            ),
-            RuledOut(
-                "one bad session", "only the first bad turn of a session counts", f"{sessions} sessions"
-            ),
-            RuledOut(
-                "traffic_shift",
-                "bad answers by class: a shift of mix raises none within a class",
-                ", ".join(f"{c} {v}" for c, v in mix.items()),
-            ),
-        ]
-        if base and len(a_ok) >= 50:
-            out.append(
-                RuledOut(
-                    "spec_decode_collapse",
-                    "acceptance of the clean answers is unchanged",
-                    f"median {np.median(a_ok):.2f}, before {base:.2f}",
-                    abs(float(np.median(a_ok)) / base - 1) < 0.1,
-                )
-            )
-        out.append(
-            RuledOut(
-                "load",
-                load.test(),
-                load.result()
-                if everyone or len(table) == 1
-                else "one part of the replicas carries it at any load",
-                load.verdict is False or not everyone,
-            )
-        )
-        return tuple(out)
 
 
 def upper_rate(bad: int, n: int) -> float:
@@ -316,115 +175,3 @@ def upper_rate(bad: int, n: int) -> float:
     3.9
     """
     return float(special.gammaincinv(PRIOR_A + bad, 0.8) / (PRIOR_B + n))
-
-
-def _steps(p0: float) -> list[tuple[float, float]]:
-    """Log-likelihood ratio of a bad and of a clean answer, for each size of harm."""
-    return [(log(p1 / p0), log((1 - p1) / (1 - p0))) for p1 in (min(m * p0, 0.5) for m in HARMS)]
-
-
-def _push(stream: list[list[float]], bad: bool, ts: float, steps: list[tuple[float, float]]) -> bool:
-    """Advance both CUSUMs of a stream; true when one stands at or above the alarm. Each is [S, time of its last zero]."""
-    hit = False
-    for x, (up, down) in zip(stream, steps, strict=True):
-        x[0] += up if bad else down
-        if x[0] <= 0:
-            x[0], x[1] = 0.0, ts
-        hit |= x[0] >= ALARM
-    return hit
-
-
-def carriers_of(
-    s: Samples, rows: NDArray[np.intp], p0: float
-) -> tuple[tuple[str, ...], float, dict[str, tuple[int, int]]]:
-    """The replicas that carry a raised rate, the log-likelihood gain over 'all of them', and (bad, n) of each replica."""
-    table: dict[str, tuple[int, int]] = {}
-    for code in np.unique(s.replica[rows]):
-        at = rows[s.replica[rows] == code]
-        table[s.names[code]] = (int(s.bad[at].sum()), len(at))
-    order = sorted(table, key=lambda r: (-table[r][0] / max(table[r][1], 1), r))
-    best: tuple[float, int] = (-np.inf, 1)
-    scores = []
-    for m in range(1, len(order) + 1):
-        k = sum(table[r][0] for r in order[:m])
-        n = sum(table[r][1] for r in order[:m])
-        rest_k = sum(table[r][0] for r in order[m:])
-        rest_n = sum(table[r][1] for r in order[m:])
-        p = max(k / max(n, 1), p0)
-        score = k * log(p) - n * p + rest_k * log(p0) - rest_n * p0
-        scores.append(score)
-        # A smaller set needs a real gain: a factor of three in likelihood for what chance alone sorts to the top.
-        if score >= best[0] or (score > best[0] - 1.0 and m == len(order)):
-            best = (score, m)
-    return tuple(sorted(order[: best[1]])), float(best[0] - scores[-1]), table
-
-
-def per_10k(x: float | None) -> str:
-    """A share as 'per ten thousand' without the word."""
-    return "unknown" if x is None else f"{x * 1e4:.0f}" if x >= 1e-3 else f"{x * 1e4:.1f}"
-
-
-def _usable(s: Samples, hi: int, w: Window) -> NDArray[np.bool_]:
-    keep = ~s.follow[:hi]
-    for u, a, b in w.excluded:
-        if u < len(w.units):
-            unit = w.units[u]
-            lo, up = s.since(a), min(s.upto(b), hi)
-            if lo < up:
-                keep[lo:up] &= ~(
-                    (s.pool[lo:up] == s.code(unit.pool)) & (s.replica[lo:up] == s.code(unit.replica))
-                )
-    return keep
-
-
-def _witness(s: Samples, bad: NDArray[np.intp], usual: float | None) -> tuple[float, str] | None:
-    """Median acceptance length of bad answers long enough to tell, and how many stand out for their length."""
-    if not usual:
-        return None
-    a, tokens = s.accept[bad], np.nan_to_num(s.output_tokens[bad])
-    long = (tokens >= 24) & ~np.isnan(a)
-    if not long.any():
-        return None
-    a, tokens = a[long], tokens[long]
-    far = (np.abs(a - usual) > 6 * 1.25 / np.sqrt(tokens)) & ((a < 0.6 * usual) | (a > 1.35 * usual))
-    return float(
-        np.median(a)
-    ), f"{int(far.sum())} of {len(a)} bad answers are far from the usual acceptance for their length"
-
-
-def _rules(s: Samples, bad: NDArray[np.intp]) -> str:
-    seen: dict[str, int] = {}
-    for i in bad:
-        for r in s.rules[i]:
-            seen[r] = seen.get(r, 0) + 1
-    top = sorted(seen.items(), key=lambda kv: (-kv[1], kv[0]))[:4]
-    return ", ".join(f"{r} {percent(n / len(bad))}" for r, n in top) or "not recorded"
-
-
-def _actions(everyone: bool, carriers: tuple[str, ...], verdict: bool | None) -> dict[str, list[str]]:
-    if not everyone:
-        return {
-            "now": [
-                f"Take {names(carriers)} out of rotation (drain, do not kill: keep it for a look)",
-                "Compare its release, flags and GPU with its peers",
-            ],
-            "tomorrow": [
-                "Run a fixed canary set per replica after each start, before it takes traffic",
-                "vLLM: VLLM_COMPUTE_NANS_IN_LOGITS=1 counts corrupted requests per replica",
-            ],
-        }
-    now = ["Retry broken answers at the gateway (abort on very low or very high acceptance after 128 tokens)"]
-    if verdict:
-        now.insert(
-            0,
-            "Lower concurrency: --max-num-seqs (vLLM) / --max-running-requests (SGLang); spread over more replicas",
-        )
-    return {
-        "now": now,
-        "tomorrow": [
-            "Replay production traffic with real timing at this load; single replays do not show it",
-            "Switch off one at a time: speculative decoding (--speculative-config / --speculative-algorithm), "
-            "KV offload (--enable-hierarchical-cache), PD transfer; watch the rate",
-            "Sample more outputs" if verdict is None else "Keep the sampled outputs of this span",
-        ],
-    }

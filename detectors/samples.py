@@ -20,8 +20,9 @@ Codes = NDArray[np.int32]
 class Samples:
     """Columns of equal length, ordered by ``ts`` (the finish). ``bad`` marks the first degraded turn of a session.
 
-    Later turns of a session that has gone bad carry the bad context along, so they are not independent evidence; they stay in
-    the table with ``bad`` false and ``follow`` true. Pool, replica, class and session are codes: ``names[code]`` is the name.
+    Later turns of a session that has gone bad carry the bad context along, so they are no independent evidence; outputs that
+    were kept only because they look bad say nothing about rates. Both stay in the table with ``bad`` false and ``aside`` true.
+    Pool, replica, class, session, model, release and cache source are codes: ``names[code]`` is the name.
     """
 
     ts: Floats
@@ -31,7 +32,10 @@ class Samples:
     workload_class: Codes
     session: Codes
     bad: NDArray[np.bool_]
-    follow: NDArray[np.bool_]
+    aside: NDArray[np.bool_]
+    model: Codes
+    release: Codes
+    cache: Codes
     accept: Floats
     prompt_tokens: Floats
     output_tokens: Floats
@@ -60,7 +64,7 @@ class Samples:
     def of(cls, records: Iterable[OutputRecord]) -> Samples:
         """Columns from records in any order."""
         rows = sorted(records, key=lambda r: (r.ts, r.id))
-        bad, follow = _first_bad(rows)
+        bad, aside = _first_bad(rows)
         codes: dict[str, int] = {}
 
         def coded(values: Iterable[str]) -> Codes:
@@ -77,7 +81,10 @@ class Samples:
             workload_class=coded(r.workload_class for r in rows),
             session=coded(r.session for r in rows),
             bad=bad,
-            follow=follow,
+            aside=aside,
+            model=coded(r.model for r in rows),
+            release=coded(r.release for r in rows),
+            cache=coded(r.cache_source for r in rows),
             accept=number(r.accept_length for r in rows),
             prompt_tokens=number(r.prompt_tokens for r in rows),
             output_tokens=number(r.output_tokens for r in rows),
@@ -91,16 +98,15 @@ class Samples:
 
 def _first_bad(rows: Sequence[OutputRecord]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     bad = np.zeros(len(rows), bool)
-    follow = np.zeros(len(rows), bool)
+    aside = np.zeros(len(rows), bool)
     gone: set[tuple[str, str]] = set()
     for i, r in enumerate(rows):
-        if r.verdict != "hard":
-            continue
         key = (r.pool, r.session or r.id)
-        follow[i] = key in gone
-        bad[i] = not follow[i]
-        gone.add(key)
-    return bad, follow
+        aside[i] = key in gone or not r.random
+        if r.verdict == "hard":
+            bad[i] = not aside[i]
+            gone.add(key)
+    return bad, aside
 
 
 EMPTY = Samples.of([])

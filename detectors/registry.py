@@ -5,8 +5,11 @@ from __future__ import annotations
 from detectors.capacity_shortfall import CapacityShortfall
 from detectors.contract import Detector, Need
 from detectors.degraded_generations import DegradedGenerations
+from detectors.error_burst import ErrorBurst
+from detectors.gateway_fault import GatewayFault
 from detectors.kv_eviction_storm import KvEvictionStorm
 from detectors.prefix_cache_loss import PrefixCacheLoss
+from detectors.retry_storm import RetryStorm
 from detectors.slow_replica import SlowReplica
 from detectors.tail_latency_spike import TailLatencySpike
 from detectors.telemetry_fault import TelemetryFault
@@ -18,9 +21,12 @@ def detectors() -> tuple[Detector, ...]:
     return (
         TelemetryFault(),
         Wedged(),
+        ErrorBurst(),
+        GatewayFault(),
         PrefixCacheLoss(),
         KvEvictionStorm(),
         SlowReplica(),
+        RetryStorm(),
         CapacityShortfall(),
         DegradedGenerations(),
         TailLatencySpike(),

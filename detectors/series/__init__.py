@@ -1,0 +1,1 @@
+"""A detector for any series that no kind of incident covers; it never pages (docs/odd.md)."""

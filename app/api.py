@@ -1,4 +1,5 @@
-"""REST beside the screens: health, metrics, targets, series, incidents. JSON in, JSON out, one shape for every error.
+"""REST beside the screens: health, metrics, targets, series, incidents. JSON out, one shape for every error.
+What can be sent is in :mod:`app.api_intake`.
 
 An error is ``{"error": {"code", "message", "fix"}}`` with a 4xx or 5xx status. Times in answers are ISO 8601 in UTC; times in
 queries are ISO 8601 or Unix seconds; ranges are half open.
@@ -17,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from app import api_intake
 from app.api_metrics import render_metrics
 from app.openapi import document
 from app.services.api_views import incident_json, incidents_json, series_json, targets_json
@@ -116,7 +118,9 @@ async def openapi(_: Request) -> Response:
 async def unknown(request: Request) -> Response:
     """Any other path under /api, and any other method."""
     if request.method not in ("GET", "HEAD"):
-        return error_response(405, "method_not_allowed", f"{request.method} is not supported", "use GET")
+        return error_response(
+            405, "method_not_allowed", f"{request.method} is not supported", "see /api/v1/openapi.json"
+        )
     return error_response(
         404, "not_found", f"no such resource: {request.url.path}", "see /api/v1/openapi.json"
     )
@@ -148,5 +152,6 @@ def routes() -> list[Route]:
         Route("/api/v1/series", json_route(series)),
         Route("/api/v1/incidents", json_route(incidents)),
         Route("/api/v1/incidents/{id}", json_route(incident)),
+        *api_intake.routes(),
         Route("/api/{path:path}", unknown, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
     ]

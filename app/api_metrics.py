@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from app.services.intake import REGISTRY
 from collectors.selfmetrics import METRICS
 from core.errors import GustfrontError
 from sql.store import Store
@@ -56,4 +57,4 @@ def render_metrics(open_store: Callable[[], Store], now: float) -> bytes:
         "gustfront_heartbeat_seconds", "Unix time of this answer: alert when it stops.", registry=registry
     ).set(now)
     # The collector runs in another process and leaves its own metrics, already as text, in the database.
-    return generate_latest(registry) + (collector or "").encode()
+    return generate_latest(registry) + generate_latest(REGISTRY) + (collector or "").encode()

@@ -59,11 +59,13 @@ class SafeHeaders(BaseHTTPMiddleware):
 @asynccontextmanager
 async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
     """Import what the first page needs before the first visitor, and close the stores at the end."""
+    from app.services.intake import close_intake
     from app.storage import forget_stores
     from app.warm_up import warm_up
 
     await anyio.to_thread.run_sync(warm_up)
     yield {}
+    close_intake()
     forget_stores()
 
 

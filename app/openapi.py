@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from app import openapi_intake
+
 ERROR = {
     "type": "object",
     "required": ["error"],
@@ -100,10 +102,13 @@ def document() -> dict[str, Any]:
                 {"name": "id", "in": "path", "required": True, "schema": text},
                 errors=(404, 503),
             ),
+            **openapi_intake.paths(),
         },
         "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": {
                 "Error": ERROR,
+                **openapi_intake.schemas(),
                 "Target": {
                     "type": "object",
                     "properties": {
@@ -197,6 +202,6 @@ def document() -> dict[str, Any]:
                         "detail": {"type": "object"},
                     },
                 },
-            }
+            },
         },
     }

@@ -20,7 +20,8 @@ _SHOWN = 5
 
 @dataclass
 class ImportResult:
-    """What an import did. ``read`` lines = ``imported`` + ``known`` (there already) + ``bad`` + ``blank``.
+    """What an import did. ``read`` lines = ``imported`` + ``known`` (there already) + ``bad`` + ``blank`` + ``skipped`` (no
+    outputs, or not wanted by the configuration), where each line holds one record.
 
     ``resumed_at``: lines that an earlier run had read. ``verdicts``: outputs by verdict (imports of outputs only).
     """
@@ -31,6 +32,7 @@ class ImportResult:
     known: int = 0
     bad: int = 0
     blank: int = 0
+    skipped: int = 0
     resumed_at: int = 0
     first: float | None = None
     last: float | None = None
@@ -50,6 +52,7 @@ class ImportResult:
             "imported": self.imported,
             "already_there": self.known,
             "bad": self.bad,
+            "skipped": self.skipped,
             "resumed_at_line": self.resumed_at,
             "first": _iso(self.first),
             "last": _iso(self.last),

@@ -1,34 +1,37 @@
-"""Import of sampled outputs: each is scored when it comes in; its text is dropped unless the configuration keeps it.
+"""Import of sampled outputs from files: JSON lines, or one JSON list as exports have it; each is scored when it comes in.
 
-Fields of a line: ``id``, ``ts`` (finish) and ``output`` are what it takes; ``instance``, ``pool``, ``model``, ``workload``,
-``session``, ``turn``, ``prompt_tokens``, ``output_tokens``, ``ttft_s``, ``e2e_s``, ``queue_s``, ``cached_tokens``,
-``finish_reason``, ``accept_length``, ``release``, ``tenant`` and ``class`` are used where given. ``prompt`` (never stored),
-``structured`` (true or a JSON schema), ``tool_calls`` and ``tools`` make the scores sharper. An id is imported once.
+Fields are those of :mod:`collectors.output_reader`; records of other tools are translated first
+(:mod:`collectors.translate`). Its text is dropped unless the configuration keeps it. An id is imported once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from collectors.fields import BadRecord, count, instant, number, text
+import orjson
+
+from collectors.fields import BadRecord
 from collectors.imports import BadLines, ImportResult, Progress, batches, usable
-from collectors.jsonlines import JsonLines
+from collectors.jsonlines import JsonLines, Line
 from collectors.labelling import Labelling
+from collectors.output_reader import UNSCORED, OutputReader
 from collectors.pseudonyms import Pseudonyms
+from collectors.translate import Translator
 from core.classes import ClassRules
 from core.config import Config
+from core.errors import InputError
 from core.records import OutputRecord, Problem
 from core.roles import Roles
-from core.text import TextScore, score_text
+
+__all__ = ["UNSCORED", "OutputReader", "OutputStore", "import_outputs", "output_reader"]
 
 BATCH = 5000
-_REMEMBERED = 8192
-UNSCORED = "unscored"
-"""Verdict of a record that came without text and without tool calls: neither good nor bad, not part of any rate."""
+MAX_DOCUMENT = 512 << 20
+"""A JSON list (bytes, unpacked) is read whole; a longer one has to be written as JSON lines."""
 
 
 class OutputStore(Protocol):
@@ -47,79 +50,12 @@ class OutputStore(Protocol):
         """Note problems of the input."""
 
 
-class OutputReader:
-    """Turns the object of one line into a record; one instance an import."""
-
-    def __init__(self, labelling: Labelling, names: Pseudonyms, config: Config) -> None:
-        self._labelling, self._names = labelling, names
-        self._cap = config.outputs.text_cap if config.outputs.store_text else None
-        self._scores: dict[bytes, TextScore] = {}
-
-    def read(self, data: Mapping[str, Any]) -> OutputRecord:
-        """The record; ``BadRecord`` where something needed is missing or wrong."""
-        id_ = text(data, "id")
-        if not id_:
-            raise BadRecord("no_id", "has no id", "give every output the id of its request")
-        ts = instant(data)
-        place = self._labelling.place(data)
-        e2e, finish = number(data, "e2e_s"), text(data, "finish_reason")
-        output = _content(data.get("output"))
-        score = self._score(output, finish, data)
-        kept = None if self._cap is None or output is None else output[: self._cap].replace("\x00", "\ufffd")
-        return OutputRecord(
-            id=id_,
-            ts=ts,
-            admitted=ts - (e2e or 0.0),
-            workload_class=place.class_,
-            pool=place.pool,
-            replica=place.replica,
-            model=place.model,
-            release=place.release,
-            tenant=place.tenant,
-            session=self._names.session(text(data, "session")),
-            turn=count(data, "turn"),
-            prompt_tokens=count(data, "prompt_tokens"),
-            output_tokens=count(data, "output_tokens"),
-            cached_tokens=count(data, "cached_tokens"),
-            ttft_s=number(data, "ttft_s"),
-            e2e_s=e2e,
-            queue_s=number(data, "queue_s"),
-            accept_length=number(data, "accept_length"),
-            finish_reason=finish,
-            verdict=UNSCORED if score is None else score.verdict,
-            rules={} if score is None else score.rules,
-            features={} if score is None else score.features,
-            text=kept,
-        )
-
-    def _score(self, output: str | None, finish: str, data: Mapping[str, Any]) -> TextScore | None:
-        prompt = data.get("prompt")
-        prompt = prompt if isinstance(prompt, str) else None
-        structured, calls, tools = data.get("structured"), data.get("tool_calls"), _tools(data.get("tools"))
-        if not isinstance(structured, bool | Mapping):
-            structured = None
-        if not isinstance(calls, list) or not calls:
-            calls = None
-        if output is None and calls is None:
-            return None
-        if prompt is not None or structured is not None or calls is not None:
-            return score_text(
-                output or "",
-                prompt=prompt,
-                finish_reason=finish,
-                structured=structured,
-                tool_calls=calls,
-                tools=tools,
-            )
-        # canaries, health probes and retries repeat themselves: remembered by hash, never by text
-        key = blake2b((output or "").encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        score = self._scores.get(key)
-        if score is None:
-            score = score_text(output or "", finish_reason=finish)
-            if len(self._scores) >= _REMEMBERED:
-                self._scores.clear()
-            self._scores[key] = score
-        return score
+def output_reader(
+    store: OutputStore, classes: ClassRules, roles: Roles, config: Config, source: str
+) -> OutputReader:
+    """A reader with this database's pseudonyms."""
+    names = Pseudonyms.of(store)
+    return OutputReader(Labelling(classes, roles, config, names), names, config, source)
 
 
 def import_outputs(
@@ -129,31 +65,32 @@ def import_outputs(
     roles: Roles,
     *,
     config: Config,
+    format_name: str = "auto",
     progress: Progress | None = None,
 ) -> ImportResult:
-    """Import a file of JSON lines (plain, .gz, .zst). Repeating it adds nothing; a file that grew goes on where it stopped.
+    """Import a file (plain, .gz, .zst). Repeating it adds nothing; JSON lines that grew go on where they stopped.
 
-    Lines that cannot be used are skipped and become problems; ``InputError`` if the file is missing or its compression is broken
-    (what came before the break is kept).
+    ``format_name``: a mapping of :mod:`collectors.translate`, ``gustfront`` or ``auto``. Lines that cannot be used are
+    skipped and become problems; ``InputError`` if the file is missing or its compression is broken (what came before the
+    break is kept).
     """
     file = JsonLines(path)
     result, bad = ImportResult(str(file.path)), BadLines(file.path, "outputs")
-    names = Pseudonyms.of(store)
-    reader = OutputReader(Labelling(classes, roles, config, names), names, config)
-    cursor, start = file.resume(store, "outputs")
-    result.resumed_at = start.line
+    reader, translate = output_reader(store, classes, roles, config, "file"), Translator(format_name)
+    listed = _is_list(file)
+    if listed:
+        cursor, lines = "", _listed(file)
+    else:
+        cursor, start = file.resume(store, "outputs")
+        result.resumed_at, lines = start.line, file.lines(start)
     try:
-        for batch in batches(file.lines(start), BATCH, file, progress, "outputs"):
+        for batch in batches(lines, BATCH, file, progress, "outputs"):
             records: list[OutputRecord] = []
             after = None
             for line in batch:
                 data = usable(line, bad, result)
                 if data is not None:
-                    try:
-                        records.append(reader.read(data))
-                    except BadRecord as error:
-                        result.bad += 1
-                        bad.add(line.number, error)
+                    _read(reader, translate, data, line, records, bad, result)
                 if line.complete or data is not None:
                     after = line
             done = (cursor, after.position().to_json()) if after is not None and cursor else None
@@ -170,25 +107,55 @@ def import_outputs(
     return result
 
 
-def _content(value: Any) -> str | None:
-    """The text of an output: a string, or the text parts of a list as chat APIs write it. None if there is none."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        parts = [p.get("text") if isinstance(p, Mapping) else p for p in value]
-        return "".join(p for p in parts if isinstance(p, str))
-    raise BadRecord("bad_value", "output is no text", "write output as text")
+def _read(
+    reader: OutputReader,
+    translate: Translator,
+    data: Mapping[str, Any],
+    line: Line,
+    records: list[OutputRecord],
+    bad: BadLines,
+    result: ImportResult,
+) -> None:
+    """The outputs of one line: a trace or a page of an API may hold several, or none."""
+    found = list(translate(data))
+    result.skipped += not found
+    for item in found:
+        try:
+            record = reader.read(item)
+        except BadRecord as error:
+            result.bad += 1
+            bad.add(line.number, error)
+        else:
+            if record is None:
+                result.skipped += 1
+            else:
+                records.append(record)
 
 
-def _tools(value: Any) -> Mapping[str, Any] | None:
-    """Name → schema of the arguments, from a mapping or from a list as chat APIs write it."""
-    if isinstance(value, Mapping):
-        return value
-    if not isinstance(value, list):
-        return None
-    out: dict[str, Any] = {}
-    for tool in value:
-        inner = tool.get("function", tool) if isinstance(tool, Mapping) else None
-        if isinstance(inner, Mapping) and isinstance(inner.get("name"), str):
-            out[inner["name"]] = inner.get("parameters") or {}
-    return out or None
+def _is_list(file: JsonLines) -> bool:
+    """Whether the file is one JSON list rather than lines of objects."""
+    with closing(file.file.open()) as stream:
+        return stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"["
+
+
+def _listed(file: JsonLines) -> Iterator[Line]:
+    """The entries of a JSON list as lines."""
+    chunks, size = [], 0
+    with closing(file.file.open()) as stream:
+        while chunk := stream.read(1 << 20):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > MAX_DOCUMENT:
+                raise InputError(
+                    str(file.path),
+                    f"a JSON list of more than {MAX_DOCUMENT >> 20} MiB",
+                    "write JSON lines: jq -c '.[]' FILE",
+                )
+    try:
+        items = orjson.loads(b"".join(chunks).lstrip(b"\xef\xbb\xbf"))
+    except orjson.JSONDecodeError as error:
+        raise InputError(
+            str(file.path), f"begins as a JSON list and is none: {error}", "export it again"
+        ) from None
+    for number, item in enumerate(items, 1):
+        yield Line(number, orjson.dumps(item), 0, b"")

@@ -101,7 +101,15 @@ class Tail:
                     point=source.requests.point,
                 )
             else:
-                result = import_outputs(store, Path(path), self._classes, self._roles, config=self._config)
+                assert source.outputs is not None
+                result = import_outputs(
+                    store,
+                    Path(path),
+                    self._classes,
+                    self._roles,
+                    config=self._config,
+                    format_name=source.outputs.format,
+                )
         except StoreError:
             raise
         except (InputError, OSError) as error:

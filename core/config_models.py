@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,6 +30,7 @@ __all__ = [
     "ClassConfig",
     "Config",
     "DetectConfig",
+    "IntakeConfig",
     "LimitsConfig",
     "OutputsConfig",
     "OutputsSource",
@@ -115,6 +117,70 @@ class OutputsConfig(Section):
 
     store_text: bool = Field(default=False, description="Keep the text; otherwise it is scored and dropped")
     text_cap: int = Field(default=2000, ge=0, description="Characters kept of a text")
+    redact: list[str] = Field(
+        default_factory=list,
+        description="""Regular expressions struck out of texts before they are stored, besides keys, tokens,
+    passwords, addresses, phone, card and account numbers""",
+    )
+    never: list[str] = Field(
+        default_factory=list,
+        description="""Outputs that are not taken at all: alternatives of matchers over their fields, such as
+    tenant="bank"; a comma inside one means and""",
+    )
+    random_share: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="""Share of the incoming outputs kept as the unbiased sample that rates are computed from;
+    suspicious ones are kept besides""",
+    )
+
+    @field_validator("redact")
+    @classmethod
+    def _compiles(cls, value: list[str]) -> list[str]:
+        for pattern in value:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                fail(f"{pattern!r} is no regular expression: {error}", "correct the pattern")
+        return value
+
+    @field_validator("never")
+    @classmethod
+    def _matchers(cls, value: list[str]) -> list[str]:
+        for item in value:
+            try:
+                parse_matchers(item)
+            except ConfigError as error:
+                fail(f"{error.problem}: {item!r}", error.fix)
+        return value
+
+
+class IntakeConfig(Section):
+    """Receiving outputs, outcomes and OTLP spans over HTTP on the app's port."""
+
+    accept: Literal["local", "token", "nothing"] = Field(
+        default="local",
+        description="""local: from this machine, and from elsewhere with a token; token: with a token only;
+    nothing: never""",
+    )
+    tokens: list[str] = Field(
+        default_factory=list,
+        repr=False,
+        description="""SHA-256 (64 hexadecimal digits) of each accepted bearer token: printf %s TOKEN | sha256sum""",
+    )
+    max_body: Size = Field(default=8 << 20, description="Largest body, after unpacking")
+    max_records: int = Field(default=1000, ge=1, le=100_000, description="Most records of one body")
+    waiting: int = Field(
+        default=4, ge=0, le=1000, description="Bodies that may wait for the one at work; more get status 429"
+    )
+
+    @field_validator("tokens")
+    @classmethod
+    def _digests(cls, value: list[str]) -> list[str]:
+        if any(not re.fullmatch(r"[0-9a-fA-F]{64}", v) for v in value):
+            fail("a token is written as its SHA-256, 64 hexadecimal digits", "printf %s TOKEN | sha256sum")
+        return [v.lower() for v in value]
 
 
 def _shadow_kind(value: Any) -> Any:
@@ -176,6 +242,7 @@ class Config(Section):
     outputs: OutputsConfig = Field(
         default_factory=OutputsConfig, description="What is kept of sampled answers"
     )
+    intake: IntakeConfig = Field(default_factory=IntakeConfig, description="Receiving outputs over HTTP")
     detect: DetectConfig = Field(default_factory=DetectConfig, description="Detection")
     app: AppConfig = Field(default_factory=AppConfig, description="Pages and API")
     limits: LimitsConfig = Field(default_factory=LimitsConfig, description="Caps on label values")

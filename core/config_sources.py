@@ -195,6 +195,10 @@ class OutputsSource(_Named):
     """A sample of finished requests with their answers, one JSON object a line."""
 
     file: FilePath = Field(description="JSON lines, plain, .gz or .zst")
+    format: str = Field(
+        default="auto",
+        description="gustfront, litellm, langfuse, phoenix, openai, otel, or auto: told by the first records",
+    )
 
 
 SourceSpec = PrometheusSource | ScrapeSource | RequestsSource | OutputsSource

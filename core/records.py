@@ -33,14 +33,14 @@ class RequestRecord:
 class OutputRecord:
     """One sampled request with its features and scores; ``ts`` is its finish, ``admitted`` = ts − end-to-end time.
 
-    ``verdict`` is ``clean``, ``hard`` (degraded) or ``soft`` (counts only as a rate); ``rules`` maps each rule that fired to its
-    measure. ``text`` is None unless the configuration keeps texts (capped then).
+    ``verdict`` is ``clean``, ``hard`` (degraded) or ``soft`` (counts only as a rate); ``rules`` maps each rule that fired to
+    its measure. ``text`` is None unless the configuration keeps texts (capped then).
 
     ``random``: part of the unbiased sample, standing for ``weight`` requests; false where it was kept only because it is
-    suspicious (or is a canary), so that no rate may count it. ``structured``: the output had to be JSON or a tool call, None where
-    unknown. ``language`` of the output (``en``, ``ja``, ...), empty where it is too short to tell. ``cache_source``: where the
-    cached prefix came from (``gpu``, ``cpu``, ``disk``, ``remote``), as the sender says. ``source``: ``file``, ``api``, ``otlp``
-    or ``canary``.
+    suspicious (or is a canary), so that no rate may count it. ``structured``: the output had to be JSON or a tool call, None
+    where unknown. ``language`` of the output (``en``, ``ja``, ...), empty where it is too short to tell. ``cache_source``:
+    where the cached prefix came from (``gpu``, ``cpu``, ``disk``, ``remote``), as the sender says. ``source``: ``file``,
+    ``api``, ``otlp`` or ``canary``.
     """
 
     id: str
@@ -78,8 +78,8 @@ class OutputRecord:
 class Outcome:
     """What became of an answer: of one ``request``, of a whole ``session``, or both; at ``ts`` (Unix seconds).
 
-    ``kind`` is one of ``core.outcomes.KINDS``; ``ok`` says whether it went well; ``value`` is an optional measure (such as the share of
-    tests that passed). An ``id`` is stored once.
+    ``kind`` is one of ``core.outcomes.KINDS``; ``ok`` says whether it went well; ``value`` is an optional measure (such as the
+    share of tests that passed). An ``id`` is stored once.
     """
 
     id: str

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, delete, or_, select
+from sqlalchemy import ColumnElement, Connection, delete, or_, select
 
 from core.records import OutputRecord
+from sql import output_counts
 from sql.bulk import clean, to_json, upsert
 from sql.schema import outcomes, outputs
 
@@ -59,6 +60,7 @@ def add(connection: Connection, records: Iterable[OutputRecord]) -> int:
         have.update(connection.execute(query).scalars())
     new = [row for key, row in rows.items() if key not in have]
     upsert(connection, outputs, new)
+    output_counts.add(connection, new)
     return len(new)
 
 
@@ -97,12 +99,12 @@ def erase(
     Names are as stored (pseudonyms). An empty name erases nothing.
     """
     o, y = outputs.c, outcomes.c
-    which = [o.id.in_(list(ids))] if ids else []
+    which: list[ColumnElement[bool]] = [o.id.in_(list(ids))] if ids else []
     which += [o.tenant == tenant] if tenant else []
     which += [o.session == session] if session else []
     if not which:
         return 0, 0
-    found = connection.execute(select(o.id, o.session).where(or_(*which))).all()
+    found = connection.execute(select(o.id, o.session, o.admitted).where(or_(*which))).all()
     requests = sorted({str(r[0]) for r in found} | set(ids))
     # a tenant's sessions are its own: outcomes that name only the session go as well
     sessions = sorted({str(r[1]) for r in found if r[1] and tenant} | ({session} if session else set()))
@@ -111,4 +113,5 @@ def erase(
         for i in range(0, len(values), 500):
             gone += int(connection.execute(delete(outcomes).where(column.in_(values[i : i + 500]))).rowcount)
     done = int(connection.execute(delete(outputs).where(or_(*which))).rowcount)
+    output_counts.recount(connection, [int(r[2] // output_counts.BIN * output_counts.BIN) for r in found])
     return done, gone

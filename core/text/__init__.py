@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from core.text.score import HARD_RULES, RULES, SOFT_RULES, TextScore, score_text, verdict_of
+from core.text.score import HARD_RULES, NOTED_RULES, RULES, SOFT_RULES, TextScore, score_text, verdict_of
 
-__all__ = ["HARD_RULES", "RULES", "SOFT_RULES", "TextScore", "score_text", "verdict_of"]
+__all__ = ["HARD_RULES", "NOTED_RULES", "RULES", "SOFT_RULES", "TextScore", "score_text", "verdict_of"]

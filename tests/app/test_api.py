@@ -149,6 +149,8 @@ def test_the_openapi_document_describes_every_route_and_real_answers_fit_it(api:
     document = get(api, "/api/v1/openapi.json")
     assert document["openapi"].startswith("3.1")
     for path, item in document["paths"].items():
+        if "get" not in item:
+            continue  # what takes a body has tests of its own
         url = path.replace("{id}", "storm-1")
         query = {
             p["name"]: "ttft" for p in item["get"]["parameters"] if p.get("required") and p["in"] == "query"

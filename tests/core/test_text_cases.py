@@ -99,7 +99,10 @@ def test_structured_output_must_be_json_and_fit_its_schema() -> None:
     assert score_text('{"a": "x", "b": "zz"}', structured=schema).verdict == "clean"
     assert score_text('{"a": "q", "b": "k"}', structured=schema).rules == {"json_schema": 2.0}
     assert score_text('{"a": "x"', structured=schema).rules == {"not_json": 1.0}
-    assert score_text('{"a": "x"', structured=True, finish_reason="length").rules == {"not_json": 2.0}
+    assert score_text('{"a": "x"', structured=True, finish_reason="length").rules == {
+        "not_json": 2.0,
+        "truncated": 1.0,
+    }
     assert score_text('{"a": "x"').verdict == "clean"
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.text import HARD_RULES, RULES, SOFT_RULES, score_text, verdict_of
+from core.text import HARD_RULES, NOTED_RULES, RULES, SOFT_RULES, score_text, verdict_of
 from core.text.loops import Grams, find_loop
 from core.text.view import View
 from tests.core.text_samples import GERMAN, JAPANESE, PROSE, soup, sprinkle
@@ -78,7 +78,8 @@ def test_replacement_characters_at_two_places_are_hard_and_one_is_a_rate() -> No
 
 def test_a_character_cut_in_two_is_one_place() -> None:
     assert score_text(JAPANESE + "宇\ufffd\ufffd", finish_reason="length").rules == {
-        "replacement_single": 1.0
+        "replacement_single": 1.0,
+        "truncated": 1.0,
     }
     assert score_text(JAPANESE + "\ufffd" * 4).verdict == "hard"
 
@@ -136,7 +137,9 @@ def test_a_looping_tool_call_written_as_text_is_hard() -> None:
 
 def test_rules_are_either_hard_or_soft_and_decide_the_verdict() -> None:
     assert not HARD_RULES & SOFT_RULES
-    assert RULES == HARD_RULES | SOFT_RULES
+    assert not (HARD_RULES | SOFT_RULES) & NOTED_RULES
+    assert RULES == HARD_RULES | SOFT_RULES | NOTED_RULES
+    assert verdict_of(dict.fromkeys(NOTED_RULES, 1.0)) == "clean"
     assert verdict_of({}) == "clean"
     assert verdict_of({"loop": 3.0}) == "soft"
     assert verdict_of({"loop": 3.0, "char_run": 64.0}) == "hard"

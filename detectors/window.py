@@ -137,7 +137,7 @@ class Window:
     def usable(self) -> NDArray[np.bool_]:
         """Cells ``[units, cells]`` that may teach a baseline: scraped, not excluded, not within ten minutes after a restart."""
         restart = self.value("restart") > 0
-        ok = ~np.isnan(self.value("span"))
+        ok = _covered(self.value("span"), self.step)
         warm = int(600 // self.step)
         if restart.any():
             grown = np.cumsum(np.pad(restart, ((0, 0), (warm, 0))), axis=1)
@@ -147,6 +147,18 @@ class Window:
             if u < len(ok):
                 ok[u, max(0, int((a - base) // self.step)) : max(0, int((b - base) // self.step) + 1)] = False
         return ok
+
+
+def _covered(span: F, step: float, most: int = 8) -> NDArray[np.bool_]:
+    """Cells that lie within the span of some frame, ``[units, cells]``: with scrapes a minute apart only each fourth holds one.
+
+    ``span`` holds the seconds that the frame ending in a cell covers, NaN where none ends; at most ``most`` cells are filled.
+    """
+    out = ~np.isnan(span)
+    for back in range(1, min(most, span.shape[1] - 1) + 1):
+        with np.errstate(invalid="ignore"):
+            out[:, :-back] |= span[:, back:] > (back - 0.5) * step
+    return out
 
 
 def nansum(x: F) -> F:

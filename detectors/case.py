@@ -132,17 +132,19 @@ class Case:
         onset: float | None = None,
         with_p99: bool = True,
         ranks: tuple[str, ...] = (),
+        scope: Scope | None = None,
         detail: Mapping[str, Any] | None = None,
     ) -> Finding:
         """The finding. ``onset`` (Unix seconds) is the first link of the chain where it is not given; ``now`` and
-        ``tomorrow`` are what to do; the title gets the p99 of the class it hurts."""
+        ``tomorrow`` are what to do; the title gets the p99 of the class it hurts; ``scope`` where it is narrower than
+        the replicas and their classes."""
         chain = follow(self.window, self.units, links)
         first = onset if onset is not None else min((e["at"] for e in chain), default=self.window.end)
         first = max(first, self.window.end - LOOKBACK_S)
         p99 = self.p99() if with_p99 else ""
         return Finding(
             kind=kind,
-            scope=Scope(self.classes, (self.pool,), self.replicas, ranks),
+            scope=scope or Scope(self.classes, (self.pool,), self.replicas, ranks),
             at=self.window.end,
             onset=first,
             strength=float(strength),

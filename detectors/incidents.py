@@ -48,9 +48,9 @@ POLICIES = {
     "degraded_generations": Policy(confirm=0.0, quiet=1800.0, reopen=3600.0),
     "spec_decode_collapse": Policy(confirm=60.0, quiet=900.0, reopen=1800.0),
     "telemetry_fault": Policy(confirm=30.0, quiet=180.0),
-    "tail_latency_spike": Policy(confirm=60.0, quiet=300.0),
+    "tail_latency_spike": Policy(confirm=30.0, quiet=300.0),
     "slow_replica": Policy(confirm=30.0, quiet=300.0),
-    "wedged": Policy(confirm=15.0, quiet=120.0),
+    "wedged": Policy(confirm=0.0, quiet=120.0),
     "warm_up": Policy(confirm=0.0, quiet=60.0, reopen=60.0),
 }
 _DEFAULT = Policy()

@@ -53,6 +53,16 @@ def dispersion(k: F, n: F) -> float:
     return float(max(1.0, chi / (len(n) - 1)))
 
 
+def dispersion_of_counts(k: F) -> float:
+    """Over-dispersion (at least 1) of counts of equal spans: variance over mean; 1 for fewer than five of them.
+
+    >>> dispersion_of_counts(np.array([10.0, 10.0, 10.0, 10.0, 10.0]))
+    1.0
+    """
+    mean = float(k.mean()) if len(k) else 0.0
+    return max(1.0, float(k.var(ddof=1)) / mean) if len(k) >= 5 and mean > 0 else 1.0
+
+
 def centre_spread(x: F, floor: float = 0.0) -> tuple[F, F]:
     """Median and robust standard deviation (1.4826 MAD, at least ``floor``) over the last axis; NaN where nothing is known."""
     c = nanmedian(x)

@@ -4,12 +4,13 @@ Idea
     The last resort. Users are hurt and none of the causes that Gustfront knows explains it. It says so, and what it looked at.
 
 Formula
-    Over five minutes and over the last two, per pool and class: late ``k`` of ``n`` by the bucket edge at the objective;
-    conditional binomial against the own past with the measured over-dispersion, ``p < 1e-6``; the error budget burns at least
-    6 times too fast in both spans; ``k >= 8``. A restarted replica stays out for ten minutes.
+    Per pool and class, late ``k`` of ``n`` by the bucket edge at the objective, over two pairs of spans: the last two minutes and
+    the last one, or the last five and the last two. In both spans of a pair the error budget burns at least 6 times too fast;
+    in the longer one ``k >= 8`` and the conditional binomial against the own past with the measured over-dispersion gives
+    ``p < 1e-6``. A restarted replica stays out for ten minutes.
 
 Signals
-    ttft_seconds.
+    ttft_seconds; for the parts of it queue_time_seconds, prefill_time_seconds, kv_transfer_time_seconds.
 
 Look-alikes
     Every kind above it: they absorb it. A mix shift (each class has its own objective and past). Few requests: ``k`` guards.
@@ -20,20 +21,51 @@ Source
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
 
-from core.incidents import Evidence, Finding, RuledOut, Scope
-from detectors.chain import Link, follow
+import numpy as np
+from numpy.typing import NDArray
+
+from core.incidents import Finding, RuledOut, Scope
+from detectors.case import Case, Row
+from detectors.chain import Link
 from detectors.contract import Json, Verdict
-from detectors.late import harm
 from detectors.measures import QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
+from detectors.parts import TTFT_HISTS, TTFT_MEASURES, ttft_rows
 from detectors.stats import binomial_tail
-from detectors.tail import Tail, learn_tail, p99_text, tails
+from detectors.tail import Tail, learn_tail, tails
 from detectors.window import Window
-from detectors.wording import names, percent, rounded, seconds, times
+from detectors.wording import names, percent, seconds, times
 
-_FLOORS = {"queue": 0.1, "prefill_seconds": 0.1, "running": 0.1, "waiting": 0.1, "arrivals": 0.1, "hit": 0.01}
+_FLOORS = {
+    "running": 0.1,
+    "waiting": 0.1,
+    "arrivals": 0.1,
+    "hit": 0.01,
+    **dict.fromkeys(TTFT_MEASURES, 0.1),
+}
+SPANS_S = ((120.0, 60.0), (300.0, 120.0))
+LEAST_BURN = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Late requests of some replicas for one objective over a span: ``k`` of ``n``, chance ``p``, pace of the budget ``burn``."""
+
+    tail: Tail
+    units: NDArray[np.intp]
+    k: float
+    n: float
+    p: float
+    burn: float
+
+
+def seen(t: Tail, units: NDArray[np.intp]) -> Seen:
+    """The tail of one objective, of some replicas together."""
+    k, n = float(t.k[units].sum()), float(t.n[units].sum())
+    p = float(binomial_tail(k, n, t.K[units].sum(), t.N[units].sum(), float(t.phi[units].max())))
+    return Seen(t, units, k, n, p, k / max(n, 1.0) / t.objective.budget)
 
 
 class TailLatencySpike:
@@ -41,10 +73,9 @@ class TailLatencySpike:
 
     kind = "tail_latency_spike"
     needs = needs("running", "waiting", "hits", "queries", "kv")
-    hists = (TTFT, f"{QUEUE}:mean")
+    hists = (TTFT, f"{QUEUE}:mean", *TTFT_HISTS)
 
-    def __init__(self, span_s: float = 300.0, least_late: int = 8) -> None:
-        self.span_s = span_s
+    def __init__(self, least_late: int = 8) -> None:
         self.least_late = least_late
 
     def fit(self, history: Window, as_of: float) -> Json:
@@ -55,115 +86,81 @@ class TailLatencySpike:
 
     def evaluate(self, window: Window, baseline: Json, state: Json) -> Verdict:
         """One finding a pool and class that is beyond its objective and its past."""
-        cells = max(1, int(self.span_s // window.step))
         steady = window.since_restart(int(1200 // window.step)) > 600
-        slow = tails(window, baseline["tail"], cells)
-        fast = tails(window, baseline["tail"], max(1, int(120 // window.step)))
-        normal: Normal | None = None
-        findings = []
-        for a, b in zip(slow, fast, strict=True):
-            for pool, idx in window.pools.items():
-                idx = idx[steady[idx] & (a.n[idx] > 0)]
-                if not len(idx):
-                    continue
-                k, n = float(a.k[idx].sum()), float(a.n[idx].sum())
-                burn = k / n / a.objective.budget
-                quick = float(b.k[idx].sum()) / max(float(b.n[idx].sum()), 1.0) / a.objective.budget
-                if k < self.least_late or burn < 6 or quick < 6:
-                    continue
-                p = float(binomial_tail(k, n, a.K[idx].sum(), a.N[idx].sum(), float(a.phi[idx].max())))
-                if p >= 1e-6:
-                    continue
-                normal = normal or Normal.of(baseline, window)
-                findings.append(self._finding(window, normal, pool, idx, a, k, n, p, burn))
-        return Verdict(findings, {})
+        found: dict[tuple[str, str], tuple[Seen, float]] = {}
+        for spans in SPANS_S:
+            slow, fast = (tails(window, baseline["tail"], max(1, int(s // window.step))) for s in spans)
+            for a, b in zip(slow, fast, strict=True):
+                for pool, idx in window.pools.items():
+                    idx = idx[steady[idx] & (a.n[idx] > 0)]
+                    if not len(idx):
+                        continue
+                    long, quick = seen(a, idx), seen(b, idx)
+                    if (
+                        long.k >= self.least_late
+                        and min(long.burn, quick.burn) >= LEAST_BURN
+                        and long.p < 1e-6
+                    ):
+                        found.setdefault((pool, a.objective.name), (long, spans[0]))
+        if not found:
+            return Verdict()
+        normal = Normal.of(baseline, window)
+        return Verdict([self._finding(window, normal, p, x, s) for (p, _), (x, s) in found.items()])
 
-    def _finding(
-        self,
-        window: Window,
-        normal: Normal,
-        pool: str,
-        idx: np.ndarray,
-        a: Tail,
-        k: float,
-        n: float,
-        p: float,
-        burn: float,
-    ) -> Finding:
-        cls, goal = a.objective.workload_class, a.objective.threshold
-        share = a.k[idx] / np.maximum(a.n[idx], 1)
-        worst = idx[(a.p[idx] < 1e-3) & (share >= 6 * a.objective.budget)]
-        worst = worst if len(worst) else idx[np.argsort(-a.k[idx], kind="stable")[:1]]
-        replicas = tuple(sorted(window.units[i].replica for i in worst))
-        cells = max(1, int(self.span_s // window.step))
-        m = now(window, cells, *_FLOORS)
-        text = p99_text(window, worst, cls, cells, TTFT)
-
-        def mean(x: np.ndarray) -> float:
-            y = x[worst]
-            return float(np.nanmean(y)) if (~np.isnan(y)).any() else float("nan")
-
-        c, v = {key: mean(x) for key, x in normal.centre.items()}, {key: mean(x) for key, x in m.items()}
-        links = [
+    def _finding(self, window: Window, normal: Normal, pool: str, x: Seen, span: float) -> Finding:
+        t, idx = x.tail, x.units
+        share = t.k[idx] / np.maximum(t.n[idx], 1)
+        worst = idx[(t.p[idx] < 1e-3) & (share >= LEAST_BURN * t.objective.budget)]
+        worst = worst if len(worst) else idx[np.argsort(-t.k[idx], kind="stable")[:1]]
+        m = now(window, max(1, int(span // window.step)), *_FLOORS)
+        case = Case(window, pool, worst, window.pools[pool], normal, m)
+        c, v = case.before, case.now
+        cls, goal = t.objective.workload_class, t.objective.threshold
+        past = float(t.K[idx].sum() / max(t.N[idx].sum(), 1))
+        others = [window.units[i].replica for i in case.peers]
+        links = (
             Link("first tokens come later", "ttft", goal, show=seconds),
-            Link("requests queue", "waiting", 2 + 2 * np.nan_to_num(c["waiting"]), show=lambda x: f"{x:.0f}"),
+            Link("requests queue", "waiting", 2 + 2 * np.nan_to_num(c["waiting"]), show=lambda y: f"{y:.0f}"),
             Link(
                 "prefill takes longer",
                 "prefill_seconds",
                 2 * max(np.nan_to_num(c["prefill_seconds"]), 0.05),
                 show=seconds,
             ),
-        ]
-        chain = follow(window, worst, links)
-        onset = max(min((e["at"] for e in chain), default=window.end - self.span_s), window.end - 1800)
-        past = float(a.K[idx].sum() / max(a.N[idx].sum(), 1))
-        others = [window.units[i].replica for i in window.pools[pool] if i not in set(worst.tolist())]
-
-        def row(signal: str, key: str, unit: str) -> Evidence:
-            return Evidence(
-                signal,
-                names(replicas),
-                rounded(c.get(key)),
-                rounded(v.get(key)),
-                rounded(c.get(key)),
-                onset,
-                unit,
-            )
-
-        evidence = (
-            Evidence(
-                "ttft_seconds",
-                pool,
-                rounded(past),
-                rounded(k / n),
-                a.objective.budget,
-                onset,
-                f"share later than {seconds(a.edge)}",
-                f"{k:.0f} of {n:.0f}, p = {p:.1g}",
-            ),
-            row("queue_time_seconds", "queue", "s (mean)"),
-            row("ttft_seconds", "prefill_seconds", "s without queue (mean)"),
-            row("requests_running", "running", "requests"),
-            row("requests_waiting", "waiting", "requests"),
         )
-        return Finding(
-            kind=self.kind,
-            scope=Scope((cls,), (pool,), replicas),
-            at=window.end,
+        # Lateness is only known when the first token is there: what is late by a minute began a minute ago.
+        begun = case.begun(links)
+        onset = begun if begun is not None and begun > window.end - 1800 else window.end - span
+        return case.finding(
+            self.kind,
+            scope=Scope((cls,), (pool,), case.replicas),
+            title=f"{cls} answers on {pool} start late, cause not established: "
+            f"{percent(x.k / x.n)} beyond {seconds(goal)}",
+            cause=f"{percent(x.k / x.n)} of the {cls} requests on {pool} came later than "
+            f"{seconds(t.edge)} (before: {percent(past)}); no known cause fits.",
+            links=links,
             onset=onset,
-            strength=float(np.log2(max(burn, 1.0))),
+            strength=float(np.log2(max(x.burn, 1.0))),
             confidence=0.5,
-            severity="page" if burn >= 14.4 else "ticket",
-            title=f"{cls} answers on {pool} start late, cause not established: TTFT p99 "
-            f"{text.split(' (')[0] or 'unknown'}, objective {seconds(goal)}",
-            cause=f"{percent(k / n)} of the {cls} requests on {pool} came later than "
-            f"{seconds(a.edge)} (before: {percent(past)}); no known cause fits.",
-            evidence=tuple(e for e in evidence if e.now is not None),
+            severity="page" if x.burn >= 14.4 else "ticket",
+            evidence=(
+                Row(
+                    "ttft_seconds",
+                    unit=f"share later than {seconds(t.edge)}",
+                    note=f"{x.k:.0f} of {x.n:.0f}, p = {x.p:.1g}",
+                    now=x.k / x.n,
+                    before=past,
+                    expected=t.objective.budget,
+                ),
+                *ttft_rows(case),
+                Row("requests_running", "running", "requests"),
+                Row("requests_waiting", "waiting", "requests"),
+            ),
             ruled_out=(
                 RuledOut(
                     "chance",
                     "conditional binomial against the own past, over-dispersion measured",
-                    f"p = {p:.1g}, {k:.0f} of {n:.0f} late",
+                    f"p = {x.p:.1g}, {x.k:.0f} of {x.n:.0f} late",
                 ),
                 RuledOut(
                     "kv_eviction_storm",
@@ -181,19 +178,13 @@ class TailLatencySpike:
                     "warm_up", "replicas within ten minutes of a restart are left out", "steady replicas only"
                 ),
             ),
-            detail={
-                "chain": chain,
-                "actions": {
-                    "now": [
-                        f"Look at {names(replicas)} first"
-                        + (f"; {names(others)} are the control group" if others else ""),
-                        "Compare queue and prefill parts above: they say where the time goes",
-                    ],
-                    "tomorrow": [
-                        "Export what is missing (Data health lists the flags), so that the next one has a cause"
-                    ],
-                },
-                "harm": dict(harm(window, worst, onset)),
-                "burn": times(burn),
-            },
+            now=(
+                f"Look at {names(case.replicas)} first"
+                + (f"; {names(others)} are the control group" if others else ""),
+                "Compare queue and prefill parts above: they say where the time goes",
+            ),
+            tomorrow=(
+                "Export what is missing (Data health lists the flags), so that the next one has a cause",
+            ),
+            detail={"burn": times(x.burn)},
         )

@@ -4,12 +4,10 @@ Idea
     Idle is no work and no progress; a wedge is work and no progress. Health probes stay green, so only counters can tell.
 
 Formula
-    Over ``max(75 s, 5 scrapes, 3 x the usual time to first token)``, per replica: running + waiting > 0 in
-    every scrape, the replica is
-    scraped, and no live counter moved (generated tokens, prefilled tokens, prompt tokens, cache look-ups, finished requests,
-    first tokens). SGLang's request counters move only at a finish, so its live ``realtime_tokens_total`` is
-    used; where a replica exports
-    no live counter at all the span is ten minutes.
+    Over ``max(60 s, 4 scrapes, 3 x the usual time to first token)``, per replica: running + waiting > 0 in every scrape, the
+    replica is scraped (also in the last half minute), and no live counter moved (generated tokens, prefilled tokens, prompt
+    tokens, cache look-ups, finished requests, first tokens). SGLang's request counters move only at a finish, so its live
+    ``realtime_tokens_total`` is used; where a replica exports no live counter at all the span is ten minutes.
 
 Signals
     requests_running, requests_waiting, generation_tokens_total, realtime_tokens_total, prefix_cache_queries_tokens_total,
@@ -27,9 +25,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from core.incidents import Evidence, Finding, RuledOut, Scope
+from core.incidents import Finding, RuledOut
+from detectors.case import Case, Row
 from detectors.contract import Json, Verdict
-from detectors.measures import TTFT, needs
+from detectors.measures import TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.window import Window, nansum
 from detectors.wording import names, number
@@ -38,6 +37,9 @@ F = NDArray[np.float64]
 LIVE = ("generated", "live_prefill", "live_decode", "queries", "prompt", "finished", f"{TTFT}:n")
 # These move while a request is being worked on; the others only when one starts or ends.
 CONTINUOUS = ("generated", "live_prefill", "live_decode")
+DEPTH_S = 900.0
+LATEST_S = 30.0
+_MEASURES = ("ttft", "running", "waiting", "kv")
 
 
 class Wedged:
@@ -57,18 +59,18 @@ class Wedged:
     )
     hists = (TTFT,)
 
-    def __init__(self, least_s: float = 75.0, least_scrapes: int = 5) -> None:
+    def __init__(self, least_s: float = 60.0, least_scrapes: int = 4) -> None:
         self.least_s = least_s
         self.least_scrapes = least_scrapes
 
     def fit(self, history: Window, as_of: float) -> Json:
         """The usual time to first token: how long a legal prefill may take."""
-        return learn(history, as_of, {"ttft": 0.1, "running": 0.1, "waiting": 0.1})
+        return learn(history, as_of, dict.fromkeys(_MEASURES, 0.1))
 
     def evaluate(self, window: Window, baseline: Json, state: Json) -> Verdict:
         """One finding a pool with wedged replicas."""
         normal = Normal.of(baseline, window)
-        depth = int(600 // window.step)
+        depth = int(DEPTH_S // window.step)
         scraped = ~np.isnan(window.value("span", depth))
         work = (
             np.nan_to_num(window.value("running", depth)) + np.nan_to_num(window.value("waiting", depth)) > 0
@@ -83,78 +85,51 @@ class Wedged:
         restarted = np.nan_to_num(window.value("restart", depth)) > 0
         stalled = scraped & work & ~moved & ~restarted
         # Length of the unbroken stall up to now; cells without a scrape neither break nor lengthen it.
-        count, seconds = _trailing(stalled, scraped, window.step)
-        usual = (
-            np.nan_to_num(normal.centre["ttft"], nan=5.0)
-            if "ttft" in normal.centre
-            else np.full(len(count), 5.0)
-        )
+        count, long = _trailing(stalled, scraped, window.step)
+        usual = np.nan_to_num(normal.centre["ttft"], nan=5.0)
         need = np.where(live, np.maximum(self.least_s, 3 * usual), 600.0)
-        hit = (seconds >= need - window.step) & (count >= self.least_scrapes)
+        # A process that no longer answers is down, whatever it did before.
+        answers = scraped[:, -max(1, int(LATEST_S // window.step)) :].any(axis=1)
+        hit = (long >= need - 1e-9) & (count >= self.least_scrapes) & answers
         findings = []
         for pool, idx in window.pools.items():
             stuck = idx[hit[idx]]
             if len(stuck):
-                findings.append(self._finding(window, pool, idx, stuck, seconds, live))
+                case = Case(window, pool, stuck, idx, normal, now(window, 4, *_MEASURES))
+                findings.append(self._finding(case, float(long[stuck].max()), bool(live[stuck].all())))
         return Verdict(findings, {})
 
-    def _finding(
-        self,
-        window: Window,
-        pool: str,
-        idx: NDArray[np.intp],
-        stuck: NDArray[np.intp],
-        seconds: F,
-        live: NDArray[np.bool_],
-    ) -> Finding:
-        replicas = tuple(sorted(window.units[i].replica for i in stuck))
-        long = float(seconds[stuck].max())
-        onset = window.end - long
-        running, waiting = (nansum(window.value(n, 1)[stuck]) for n in ("running", "waiting"))
-        r, w = float(np.nansum(running)), float(np.nansum(waiting))
-        kv = window.value("kv", 4)[stuck]
-        peers = np.setdiff1d(idx, stuck)
-        tokens = float(np.nansum(window.value("generated", 4)[peers])) if len(peers) else 0.0
+    def _finding(self, case: Case, long: float, live: bool) -> Finding:
+        window, v = case.window, case.now
+        who, onset = names(case.replicas), window.end - long
+        r = float(np.nansum(case.present["running"][case.units]))
+        w = float(np.nansum(case.present["waiting"][case.units]))
+        tokens = float(np.nansum(nansum(window.value("generated", 4)[case.peers])))
+        scrapes = int((~np.isnan(window.value("span", 8)[case.units])).sum())
         flag = (
             ""
-            if live[stuck].all()
+            if live
             else " (no live token counter: vLLM exports one, SGLang needs --enable-metrics and ≥ 0.5.8)"
         )
-        return Finding(
-            kind=self.kind,
-            scope=Scope(window.classes_of(stuck), (pool,), replicas),
-            at=window.end,
+        full = f"KV {v['kv'] * 100:.0f} %" if v["kv"] == v["kv"] else "KV unknown"
+        return case.finding(
+            self.kind,
+            title=f"Engine wedged: {who} has done nothing for {long:.0f} s while {number(r)} requests run and {number(w)} wait",
+            cause=f"{who} answers scrapes, holds {number(r)} running and {number(w)} waiting requests, and no counter of work "
+            f"has moved for {long:.0f} s.",
             onset=onset,
             strength=float(np.log2(1 + long)),
-            confidence=0.95 if len(peers) and tokens > 0 else 0.85,
-            severity="page",
+            confidence=0.95 if tokens > 0 else 0.85,
             runner_up="telemetry_fault",
-            title=f"Engine wedged: {names(replicas)} has done nothing for {long:.0f} "
-            f"s while {number(r)} requests run and {number(w)} wait",
-            cause=f"{names(replicas)} answers scrapes, holds {number(r)} running and {number(w)} "
-            f"waiting requests, and no counter of work has moved for {long:.0f} s.",
+            with_p99=False,
             evidence=(
-                Evidence(
-                    "generation_tokens_total",
-                    names(replicas),
-                    None,
-                    0.0,
-                    None,
-                    onset,
-                    "tokens in that time",
-                    f"live counter{flag}",
+                Row(
+                    "generation_tokens_total", unit="tokens in that time", note=f"live counter{flag}", now=0.0
                 ),
-                Evidence("requests_running", names(replicas), None, r, None, onset, "requests"),
-                Evidence("requests_waiting", names(replicas), None, w, None, onset, "requests"),
-                Evidence(
-                    "generation_tokens_total",
-                    "peers",
-                    None,
-                    tokens,
-                    None,
-                    window.end,
-                    "tokens in the last minute",
-                ),
+                Row("requests_running", unit="requests", now=r, scope=who),
+                Row("requests_waiting", unit="requests", now=w, scope=who),
+                Row("kv_cache_usage_ratio", "kv", "0..1", scope=who),
+                Row("generation_tokens_total", unit="tokens in the last minute", now=tokens, scope="peers"),
             ),
             ruled_out=(
                 RuledOut("idle", "running + waiting", f"{number(r + w)} requests are there"),
@@ -162,29 +137,19 @@ class Wedged:
                 RuledOut(
                     "telemetry_fault",
                     "scrapes arrive and gauges are exported",
-                    f"{int((~np.isnan(window.value('span', 8)[stuck])).sum())} scrapes in two minutes",
+                    f"{scrapes} scrapes in two minutes",
                 ),
             ),
+            now=(
+                f"Take {who} out of rotation and restart it (keep a py-spy dump first)",
+                "Retry its requests elsewhere: they will not finish",
+            ),
+            tomorrow=(
+                "Liveness by progress (tokens with work waiting), not by /health",
+                "SGLang: --watchdog-timeout; vLLM: VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
+            ),
             detail={
-                "chain": [
-                    {
-                        "at": onset,
-                        "what": "the last counter of work moved",
-                        "value": f"KV {np.nanmean(kv) * 100:.0f} %"
-                        if (~np.isnan(kv)).any()
-                        else "KV unknown",
-                    }
-                ],
-                "actions": {
-                    "now": [
-                        f"Take {names(replicas)} out of rotation and restart it (keep a py-spy dump first)",
-                        "Retry its requests elsewhere: they will not finish",
-                    ],
-                    "tomorrow": [
-                        "Liveness by progress (tokens with work waiting), not by /health",
-                        "SGLang: --watchdog-timeout; vLLM: VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
-                    ],
-                },
+                "chain": [{"at": onset, "what": "the last counter of work moved", "value": full}],
                 "harm": {"requests_stuck": round(r + w)},
             },
         )

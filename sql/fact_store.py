@@ -10,11 +10,13 @@ from core.records import Event, Outcome, OutputRecord, Problem
 from core.requests import RequestCell, RequestCount, RequestKey
 from sql import events as event_rows
 from sql import incidents as incident_rows
+from sql import objectives as objective_rows
 from sql import outcomes as outcome_rows
 from sql import outputs as output_rows
 from sql import requests as request_rows
 from sql.engine import Database
 from sql.incidents import LogEntry
+from sql.objectives import Exclusion, SloMonth, SloVersion
 from sql.series import SeriesCache
 
 
@@ -55,15 +57,70 @@ class FactStore:
         classes: Sequence[str] | None = None,
         pools: Sequence[str] | None = None,
         points: Sequence[str] | None = None,
+        hourly: bool = False,
     ) -> list[tuple[RequestKey, RequestCell]]:
-        """Cells whose minute starts in [start, end), by key; one key appears twice where its bucket edges changed."""
+        """Cells whose minute starts in [start, end), by key; one key appears twice where its bucket edges changed.
+
+        ``hourly``: cells of whole hours, their key's minute the start of the hour: a month is read sixty times as fast.
+        """
         with self.database.read() as c:
-            return request_rows.read(c, self._series, start, end, classes=classes, pools=pools, points=points)
+            return request_rows.read(
+                c, self._series, start, end, classes=classes, pools=pools, points=points, hourly=hourly
+            )
 
     def request_counts(self, start: float, end: float) -> list[RequestCount]:
         """Attempts of the minutes that start in [start, end) as detectors count them; cheaper than the full cells."""
         with self.database.read() as c:
             return request_rows.counts(c, self._series, start, end)
+
+    # --- exclusions, versions and months of objectives
+
+    def add_exclusion(self, exclusion: Exclusion) -> str:
+        """Keep time that does not count; returns its id."""
+        with self.database.write() as c:
+            return objective_rows.add_exclusion(c, exclusion)
+
+    def withdraw_exclusion(self, key: str, who: str, when: float) -> bool:
+        """Take an exclusion back; False where none of that id is in force."""
+        with self.database.write() as c:
+            return objective_rows.withdraw_exclusion(c, key, who, when)
+
+    def exclusions(
+        self, start: float | None = None, end: float | None = None, *, withdrawn: bool = False
+    ) -> list[Exclusion]:
+        """Exclusions that touch [start, end), by start; those withdrawn only where asked for."""
+        with self.database.read() as c:
+            return objective_rows.read_exclusions(c, start, end, withdrawn=withdrawn)
+
+    def add_slo_version(self, slo: str, version: str, since: float, definition: Mapping[str, object]) -> bool:
+        """Keep what a version of an objective means; False where it is known. A version never changes."""
+        with self.database.write() as c:
+            return objective_rows.add_version(c, slo, version, since, definition)
+
+    def slo_versions(self, slo: str | None = None) -> list[SloVersion]:
+        """Versions of objectives, the oldest first."""
+        with self.database.read() as c:
+            return objective_rows.read_versions(c, slo)
+
+    def add_slo_month(
+        self,
+        slo: str,
+        month: str,
+        version: str,
+        made_at: float,
+        data: Mapping[str, object],
+        reason: str = "",
+    ) -> SloMonth:
+        """Freeze a month, or restate one that is frozen; nothing that is there is changed."""
+        with self.database.write() as c:
+            return objective_rows.add_month(c, slo, month, version, made_at, data, reason)
+
+    def slo_months(self, slo: str | None = None, month: str | None = None) -> list[SloMonth]:
+        """Frozen months with their restatements."""
+        with self.database.read() as c:
+            return objective_rows.read_months(c, slo, month)
+
+    # --- outputs
 
     def add_outputs(self, records: Iterable[OutputRecord], *, cursor: tuple[str, str] | None = None) -> int:
         """Insert records whose id is new, and move the cursor; returns how many were new."""

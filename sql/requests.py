@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 import orjson
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Table, select
 
 from core.frames import IntArray
 from core.requests import RequestCell, RequestCount, RequestKey
+from sql import request_hours
 from sql.bulk import upsert
 from sql.ids import edges_id
+from sql.request_hours import combine
+from sql.schema import request_hours as hours_table
 from sql.schema import requests
 from sql.series import SeriesCache, store_edges
-
-_SUMS = ("n", "prompt_tokens", "output_tokens", "ttft_sum", "duration_sum")
-_HISTS = ("ttft", "age", "duration")
 
 
 def _key(k: RequestKey, edges: int) -> dict[str, Any]:
@@ -62,9 +62,12 @@ def add(connection: Connection, cells: Mapping[RequestKey, RequestCell]) -> None
             "ttft": _sparse(c.ttft[1]),
             "age": _sparse(c.age[1]),
             "duration": _sparse(c.duration[1]),
+            "tpot": None if c.tpot is None else _sparse(c.tpot[1]),
+            "joint": orjson.dumps(c.joint).decode(),
         }
     if not rows:
         return
+    request_hours.add(connection, rows.values())
     names = list(next(iter(rows.values())))
     keys = names[:10]
     minutes = [k.minute for k in cells]
@@ -73,21 +76,9 @@ def add(connection: Connection, cells: Mapping[RequestKey, RequestCell]) -> None
     )
     for old in connection.execute(stored):
         row = rows.get(tuple(old[:10]))
-        if row is None:
-            continue
-        for name, value in zip(names[10:], old[10:], strict=True):
-            if name in _SUMS:
-                row[name] += value
-            else:
-                row[name] = _add_sparse(row[name], value)
+        if row is not None:
+            combine(row, dict(zip(names, old, strict=True)))
     upsert(connection, requests, list(rows.values()), update=tuple(n for n in names if n not in keys))
-
-
-def _add_sparse(a: str, b: str) -> str:
-    total = orjson.loads(a)
-    for i, n in orjson.loads(b).items():
-        total[i] = total.get(i, 0) + n
-    return orjson.dumps(dict(sorted(total.items(), key=lambda p: int(p[0])))).decode()
 
 
 def read(
@@ -99,10 +90,16 @@ def read(
     classes: Sequence[str] | None = None,
     pools: Sequence[str] | None = None,
     points: Sequence[str] | None = None,
+    hourly: bool = False,
 ) -> list[tuple[RequestKey, RequestCell]]:
-    """Cells whose minute starts in [start, end), by minute and key. One key appears twice where its bucket edges changed."""
-    c = requests.c
-    query = select(requests).where(c.minute >= int(-(-start // 1)), c.minute < int(-(-end // 1)))
+    """Cells whose minute starts in [start, end), by minute and key. One key appears twice where its bucket edges changed.
+
+    ``hourly``: one cell for each hour that starts in [start, end); its key's minute is the start of the hour.
+    """
+    table: Table = hours_table if hourly else requests
+    c = table.c
+    time = c.hour if hourly else c.minute
+    query = select(table).where(time >= int(-(-start // 1)), time < int(-(-end // 1)))
     for column, allowed in ((c.class_, classes), (c.pool, pools), (c.point, points)):
         if allowed is not None:
             query = query.where(column.in_(list(allowed)))
@@ -112,7 +109,7 @@ def read(
     for r in rows:
         edges = bounds[r[c.edges_id]]
         key = RequestKey(
-            r[c.minute],
+            r[time],
             r[c.point],
             r[c.class_],
             r[c.tenant],
@@ -131,6 +128,8 @@ def read(
             (edges, _dense(r[c.duration], edges)),
             r[c.ttft_sum],
             r[c.duration_sum],
+            None if r[c.tpot] is None else (edges, _dense(r[c.tpot], edges)),
+            {k: (good, unknown) for k, (good, unknown) in orjson.loads(r[c.joint]).items()},
         )
         out.append((key, cell))
     out.sort(key=lambda p: (p[0], p[1].edges))

@@ -26,6 +26,7 @@ from sql.schema import (
     incidents,
     outcomes,
     outputs,
+    request_hours,
     requests,
     rollups,
     scrape_failures,
@@ -205,6 +206,10 @@ def _delete_requests(database: Database, age: float) -> int:
     with database.read() as c:
         query = select(r.point, func.max(r.minute), func.min(r.minute)).group_by(r.point)
         spans = c.execute(query).all()
+    h = request_hours.c
+    for point, last, first in spans:
+        until = int(min(last, horizon()) - age) // 3600 * 3600
+        _by_steps(database, request_hours, h.hour, h.point == point, first // 3600 * 3600, until)
     return sum(
         _by_steps(database, requests, r.minute, r.point == point, first, int(min(last, horizon()) - age))
         for point, last, first in spans

@@ -170,6 +170,73 @@ requests = Table(
     Column("ttft", Text, nullable=False),
     Column("age", Text, nullable=False),
     Column("duration", Text, nullable=False),
+    # null: not counted when it came in
+    Column("tpot", Text),
+    # {thresholds: [requests that kept all of them, requests of which nobody knows]}
+    Column("joint", Text, nullable=False, server_default="{}"),
+)
+
+request_hours = Table(
+    "request_hours",
+    metadata,
+    Column("hour", BigInteger, primary_key=True, autoincrement=False),
+    _key("point"),
+    Column("class", Text, primary_key=True, key="class_"),
+    _key("tenant"),
+    _key("model"),
+    _key("pool"),
+    _key("band"),
+    Column("status", Integer, primary_key=True, autoincrement=False),
+    _key("release"),
+    Column("edges_id", BigInteger, ForeignKey("edges.id"), primary_key=True, autoincrement=False),
+    Column("n", BigInteger, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("ttft_sum", Float, nullable=False),
+    Column("duration_sum", Float, nullable=False),
+    Column("ttft", Text, nullable=False),
+    Column("age", Text, nullable=False),
+    Column("duration", Text, nullable=False),
+    Column("tpot", Text),
+    Column("joint", Text, nullable=False, server_default="{}"),
+)
+
+exclusions = Table(
+    "exclusions",
+    metadata,
+    _key("id"),
+    Column("made_at", Float, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("start_ts", Float, nullable=False),
+    Column("end_ts", Float, nullable=False),
+    Column("class", Text, nullable=False, server_default="", key="class_"),
+    _text("pool"),
+    _text("slo"),
+    _text("withdrawn_by"),
+    Column("withdrawn_at", Float),
+    Index("ix_exclusions_start", "start_ts"),
+)
+
+slo_versions = Table(
+    "slo_versions",
+    metadata,
+    _key("slo"),
+    _key("version"),
+    Column("since", Float, nullable=False),
+    Column("definition", Text, nullable=False),
+)
+
+slo_months = Table(
+    "slo_months",
+    metadata,
+    _key("slo"),
+    _key("month"),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("version", Text, nullable=False),
+    Column("made_at", Float, nullable=False),
+    _text("reason"),
+    Column("data", Text, nullable=False),
 )
 
 outputs = Table(

@@ -100,7 +100,8 @@ class Detector(Protocol):
 
     @property
     def hists(self) -> tuple[str, ...]:
-        """Histogram signals it reads; ``signal:mean`` where number and sum are enough."""
+        """Histogram signals it reads; ``signal:mean`` where number and sum are enough, ``signal:marks`` where a
+        few joined buckets are (:mod:`detectors.marks`)."""
         ...
 
     def fit(self, history: Window, as_of: float) -> Json:

@@ -19,13 +19,14 @@ from core.frames import Column, Frame, Layout, Target
 from detectors.attempts import Attempts
 from detectors.contract import Need
 from detectors.facts import Facts, latest, note
+from detectors.marks import COARSE, MEAN, detail, join, joined, signal_of
+from detectors.ranks import Ranks
 
 Array = NDArray[np.float32]
 HistKey = tuple[str, tuple[float, ...]]
 """Workload class and finite bucket edges of one histogram array."""
 
 ENGINE_SPAN = "span"
-MEAN = ":mean"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,10 +78,12 @@ class Cube:
         self.engines: dict[int, str] = {}
         self.attempts = Attempts(start, depth)
         self.facts: dict[int, list[Facts]] = defaultdict(list)
+        self.ranks = Ranks()
         self._index: dict[Unit, int] = {}
         self._needs = tuple(dict.fromkeys(needs))
-        # "signal:mean" asks for number and sum only; the buckets of a large fleet would fill the memory.
-        self._hists = {h.removesuffix(MEAN): h for h in sorted(hists, key=lambda h: not h.endswith(MEAN))}
+        # "signal:mean" asks for number and sum only, "signal:marks" for a few joined buckets; all buckets of a large fleet would
+        # fill the memory.
+        self._hists = {signal_of(h): h for h in sorted(hists, key=detail)}
         self._plans: dict[str, _Plan] = {}
         self._engine_targets: set[tuple[str, ...]] = set()
         self._cap = (16, 1024)
@@ -202,6 +205,7 @@ class Cube:
         drop = self.cells - keep
         self.first += drop
         self.cells = keep
+        self.ranks.drop(drop)
         for store in self._stores():
             for a in store.values():
                 a[:, :keep] = a[:, drop : drop + keep].copy()
@@ -256,6 +260,7 @@ class Cube:
             _scatter(self._scalars[ENGINE_SPAN], u[last], k[last], np.add.reduceat(span, first), "max")
             _scatter(self._scalars["up"], u, k, np.ones(len(frames)), "max")
             _scatter(self._scalars["restart"], u, k, np.asarray([float(f.reset) for f in frames]), "max")
+        self.ranks.add(frames[0].layout, parts["g"], u, k, [targets[f.target_id].rank for f in frames])
         for need, part, slots in plan.scalars:
             values = parts[part][:, slots]
             if need.codes:
@@ -273,8 +278,11 @@ class Cube:
             _scatter(self._scalars[f"{signal}:sum"], u, k, np.where(np.isnan(number), np.nan, sums), "sum")
             if not self._hists[signal].endswith(MEAN):
                 full = (signal, key)
+                if self._hists[signal].endswith(COARSE):
+                    edges, starts = joined(signal, key[1])
+                    full, parts_n = (signal, (key[0], edges)), [join(x, starts) for x in parts_n]
                 if full not in self._counts:
-                    self._counts[full] = np.full((*self._cap, len(key[1]) + 1), np.nan, np.float32)
+                    self._counts[full] = np.full((*self._cap, len(full[1][1]) + 1), np.nan, np.float32)
                 for x in parts_n:
                     _scatter(self._counts[full], u, k, x, "sum")
             for unit in units.values():

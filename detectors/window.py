@@ -15,6 +15,7 @@ from detectors.attempts import AttemptsView
 from detectors.contract import Context
 from detectors.cube import Cube, HistKey, Unit
 from detectors.facts import Facts
+from detectors.ranks import RankView
 from detectors.samples import Samples
 
 F = NDArray[np.float64]
@@ -56,6 +57,11 @@ class Window:
     def gateway(self) -> AttemptsView:
         """The gateway's attempts by minute, whole minutes before the end of the window."""
         return self.cube.attempts.upto(self.end)
+
+    @cached_property
+    def ranks(self) -> RankView:
+        """The ranks inside the replicas, where they are told apart."""
+        return RankView(self.cube.ranks, self.start, self.stop)
 
     def facts(self, unit: int) -> Facts | None:
         """What a replica had said of itself by the end of the window; None where nothing is known."""

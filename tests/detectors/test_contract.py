@@ -151,7 +151,7 @@ def one_replica_is_enough(d: Detector, h: History) -> None:
 
 def missing_signals_are_tolerated(d: Detector, h: History) -> None:
     """Every signal in turn is taken away, then all of them."""
-    signals = {n.signal for n in d.needs} | {h.removesuffix(":mean") for h in d.hists}
+    signals = {n.signal for n in d.needs} | {h.partition(":")[0] for h in d.hists}
     for gone in [*({s} for s in sorted(signals)), signals]:
         few = history(
             33,

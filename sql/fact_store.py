@@ -12,11 +12,13 @@ from sql import events as event_rows
 from sql import incidents as incident_rows
 from sql import objectives as objective_rows
 from sql import outcomes as outcome_rows
+from sql import output_counts
 from sql import outputs as output_rows
 from sql import requests as request_rows
 from sql.engine import Database
 from sql.incidents import LogEntry
 from sql.objectives import Exclusion, SloMonth, SloVersion
+from sql.output_counts import BadOutput, OutputCount
 from sql.series import SeriesCache
 
 
@@ -142,6 +144,45 @@ class FactStore:
         """Records with start <= ts < end, by time."""
         with self.database.read() as c:
             return output_rows.read(c, start, end, pools=pools, classes=classes, verdicts=verdicts)
+
+    def output_counts(
+        self,
+        start: float,
+        end: float,
+        *,
+        pools: Sequence[str] | None = None,
+        classes: Sequence[str] | None = None,
+        models: Sequence[str] | None = None,
+    ) -> list[OutputCount]:
+        """Outputs counted by what they share, of the five-minute bins of admission that begin in [start, end)."""
+        with self.database.read() as c:
+            return output_counts.read(c, start, end, pools=pools, classes=classes, models=models)
+
+    def bad_outputs(
+        self,
+        start: float,
+        end: float,
+        *,
+        pools: Sequence[str] | None = None,
+        classes: Sequence[str] | None = None,
+        models: Sequence[str] | None = None,
+        soft: bool = False,
+    ) -> list[BadOutput]:
+        """Outputs with a hard (and with ``soft``, a soft) verdict admitted in [start, end), by finish."""
+        with self.database.read() as c:
+            return output_counts.read_bad(c, start, end, pools=pools, classes=classes, models=models, soft=soft)
+
+    def output_texts(self, ids: Sequence[str]) -> dict[str, str]:
+        """Texts of outputs, where they were kept."""
+        with self.database.read() as c:
+            return output_counts.texts(c, ids)
+
+    def session_turns(
+        self, start: float, end: float, *, classes: Sequence[str] | None = None
+    ) -> list[tuple[str, str, int | None, float, bool]]:
+        """(class, session, turn, finish, hard) of outputs that name a session, by session and time."""
+        with self.database.read() as c:
+            return output_counts.sessions_of(c, start, end, classes=classes)
 
     def add_outcomes(self, records: Iterable[Outcome]) -> int:
         """Insert outcomes whose id is new; returns how many were new."""

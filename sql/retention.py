@@ -25,6 +25,7 @@ from sql.schema import (
     frames,
     incidents,
     outcomes,
+    output_counts,
     outputs,
     request_hours,
     requests,
@@ -217,10 +218,15 @@ def _delete_requests(database: Database, age: float) -> int:
 
 
 def _delete_outputs(database: Database, age: float) -> int:
-    o = outputs.c
+    o, n = outputs.c, output_counts.c
     with database.read() as c:
         query = select(o.pool, func.max(o.ts), func.min(o.ts)).group_by(o.pool)
         spans = c.execute(query).all()
+        firsts = {p: int(t) for p, t in c.execute(select(n.pool, func.min(n.bin)).group_by(n.pool))}
+    for pool, last, _ in spans:
+        # a bin goes when all that was admitted in it has: it may count a little longer than the rows are there
+        until = int(min(last, horizon()) - age) - 300
+        _by_steps(database, output_counts, n.bin, n.pool == pool, firsts.get(pool, until), until)
     return sum(
         _by_steps(database, outputs, o.ts, o.pool == pool, first, min(last, horizon()) - age)
         for pool, last, first in spans

@@ -21,6 +21,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    text,
     true,
 )
 
@@ -274,6 +275,35 @@ outputs = Table(
     _text("source"),
     Index("ix_outputs_ts", "ts"),
     Index("ix_outputs_session", "session"),
+    Index(
+        "ix_outputs_bad",
+        "ts",
+        sqlite_where=text("verdict IN ('hard', 'soft')"),
+        postgresql_where=text("verdict IN ('hard', 'soft')"),
+    ),
+)
+
+output_counts = Table(
+    "output_counts",
+    metadata,
+    # five minutes of admission; the codes are those of sql.output_counts
+    Column("bin", BigInteger, primary_key=True, autoincrement=False),
+    Column("class", Text, primary_key=True, key="class_"),
+    _key("pool"),
+    _key("replica"),
+    _key("model"),
+    _key("release"),
+    Column("band", Integer, primary_key=True, autoincrement=False),
+    Column("cache", Integer, primary_key=True, autoincrement=False),
+    Column("structured", Integer, primary_key=True, autoincrement=False),
+    Column("n", BigInteger, nullable=False),
+    Column("weight", Float, nullable=False),
+    Column("weight2", Float, nullable=False),
+    Column("hard", BigInteger, nullable=False),
+    Column("hard_weight", Float, nullable=False),
+    Column("soft", BigInteger, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("aside", BigInteger, nullable=False),
 )
 
 outcomes = Table(

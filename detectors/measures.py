@@ -169,6 +169,7 @@ FORMULAS: Mapping[str, Formula] = {
     "transfer_seconds": _mean_of(TRANSFER),
     "transfers": lambda get: nansum(get(f"{TRANSFER}:n")),
     "transfer_per_gb": _per_gb,
+    "transfer_bytes": _mean_of(MOVED),
 }
 
 

@@ -8,9 +8,15 @@ from detectors.degraded_generations import DegradedGenerations
 from detectors.error_burst import ErrorBurst
 from detectors.gateway_fault import GatewayFault
 from detectors.kv_eviction_storm import KvEvictionStorm
+from detectors.kv_leak import KvLeak
+from detectors.kv_transfer_slow import KvTransferSlow
+from detectors.lora_thrash import LoraThrash
+from detectors.offload_thrash import OffloadThrash
+from detectors.prefill_decode_imbalance import PrefillDecodeImbalance
 from detectors.prefix_cache_loss import PrefixCacheLoss
 from detectors.retry_storm import RetryStorm
 from detectors.slow_replica import SlowReplica
+from detectors.spec_decode_collapse import SpecDecodeCollapse
 from detectors.tail_latency_spike import TailLatencySpike
 from detectors.telemetry_fault import TelemetryFault
 from detectors.wedged import Wedged
@@ -24,9 +30,15 @@ def detectors() -> tuple[Detector, ...]:
         ErrorBurst(),
         GatewayFault(),
         PrefixCacheLoss(),
+        KvLeak(),
         KvEvictionStorm(),
+        OffloadThrash(),
+        LoraThrash(),
+        SpecDecodeCollapse(),
         SlowReplica(),
+        KvTransferSlow(),
         RetryStorm(),
+        PrefillDecodeImbalance(),
         CapacityShortfall(),
         DegradedGenerations(),
         TailLatencySpike(),

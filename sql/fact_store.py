@@ -70,6 +70,13 @@ class FactStore:
                 c, self._series, start, end, classes=classes, pools=pools, points=points, hourly=hourly
             )
 
+    def request_minutes(
+        self, start: float, end: float, *, classes: Sequence[str] | None = None
+    ) -> list[tuple[str, str, int]]:
+        """(class, point, minute) of every minute in [start, end) in which an attempt of the class ended."""
+        with self.database.read() as c:
+            return request_rows.minutes(c, start, end, classes=classes)
+
     def request_counts(self, start: float, end: float) -> list[RequestCount]:
         """Attempts of the minutes that start in [start, end) as detectors count them; cheaper than the full cells."""
         with self.database.read() as c:

@@ -136,6 +136,21 @@ def read(
     return out
 
 
+def minutes(
+    connection: Connection, start: float, end: float, *, classes: Sequence[str] | None = None
+) -> list[tuple[str, str, int]]:
+    """(class, point, minute) of every minute in [start, end) in which an attempt of the class ended: read from the index."""
+    c = requests.c
+    query = (
+        select(c.class_, c.point, c.minute)
+        .distinct()
+        .where(c.minute >= int(-(-start // 1)), c.minute < int(-(-end // 1)))
+    )
+    if classes is not None:
+        query = query.where(c.class_.in_(list(classes)))
+    return [(r[0], r[1], r[2]) for r in connection.execute(query)]
+
+
 def counts(connection: Connection, cache: SeriesCache, start: float, end: float) -> list[RequestCount]:
     """Attempts of the minutes that start in [start, end), without model, band and release, whose rows are not joined."""
     c = requests.c

@@ -12,19 +12,21 @@ What an engine cannot tell widens the interval, and only as far as it can reach:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.services import latency
 from app.services.aborts import given_up
-from app.services.gateway import FINE_SECONDS
-from app.services.harm import within
+from app.services.gateway import FINE_SECONDS, applies
+from app.services.harm import Within, within
 from app.services.view import View
 from core.classes import SHARED
 from core.frames import FloatArray, IntArray
-from core.slo import END_TO_END, TTFT, Edge, Objective, Tally
+from core.slo import END_TO_END, NO_EDGE, TPOT, TTFT, Edge, Objective, Tally, sliced
+from sql.objectives import Exclusion
 from sql.store import Store
 
 BoolArray = NDArray[np.bool_]
@@ -59,9 +61,24 @@ class _Part:
     covered: dict[int, float] = field(default_factory=dict)
 
 
-def engine_tallies(store: Store, objective: Objective, start: float, end: float, view: View) -> Engine:
-    """Good and bad from the engine's histogram, its abort and error counters; by the minute near the end, else by the hour."""
+def engine_tallies(
+    store: Store,
+    objective: Objective,
+    start: float,
+    end: float,
+    view: View,
+    exclusions: Sequence[Exclusion] = (),
+) -> Engine:
+    """Good and bad from the engine's histogram, its abort and error counters; by the minute near the end, else by the hour.
+
+    Time in ``exclusions`` does not count; what engines cannot measure (a tenant, one prompt's length) gives nothing.
+    """
+    if not objective.from_engine or (objective.sli == "latency" and not objective.signal):
+        return Engine({}, Tally(), 0.0, Tally(), NO_EDGE)
+    view = narrowed(view, objective)
     split = max(math.floor(start / HOUR) * HOUR, math.floor((end - FINE_SECONDS) / HOUR) * HOUR)
+    if objective.slice_target:
+        split = start
     part = _part(store, objective, split, end, 60.0, view)
     fine = {m: t for m, t in part.tallies.items() if start <= m < end}
     covered = sum(share for m, share in part.covered.items() if start <= m < end)
@@ -72,25 +89,67 @@ def engine_tallies(store: Store, objective: Objective, start: float, end: float,
         for tally in past.tallies.values():
             older += tally
         covered += 60 * sum(past.covered.values())
+    gone, gone_covered = _excluded(store, objective, start, end, view, exclusions)
+    for minute, tally in gone.items():
+        left_out = Tally(excluded=tally.attempts)
+        if minute in fine:
+            fine[minute] = left_out
+        else:
+            older = less(older, tally) + left_out
+    if objective.slice_target:
+        fine = sliced(objective, fine)
     total = older
     for tally in fine.values():
         total += tally
-    if total.counted:
+    ends = NO_EDGE
+    if total.counted and not objective.slice_target and objective.sli != "throughput":
         total = _left_after_first_token(store, objective, total, start, end, view)
         total = _restarts(store, objective, total, start, end, view)
-    return Engine(fine, older, covered, total, edge(store, objective, fine, start, end, view))
+        if objective.sli == "latency":
+            ends = edge(store, objective, fine, start, end, view)
+    return Engine(fine, older, max(0.0, covered - gone_covered), total, ends)
+
+
+def narrowed(view: View, o: Objective) -> View:
+    """The view, narrowed by what the objective itself is narrowed to."""
+    if not (o.pool or o.model):
+        return view
+    return replace(view, pool=o.pool or view.pool, model=o.model or view.model)
+
+
+def less(a: Tally, b: Tally) -> Tally:
+    """``a`` without ``b``, which is part of it; no count goes below 0."""
+    counts = [max(0, x - y) for x, y in zip(a.counts, b.counts, strict=True)]
+    return Tally.of(counts, a.aborts_known)
+
+
+def _excluded(
+    store: Store, o: Objective, start: float, end: float, view: View, exclusions: Sequence[Exclusion]
+) -> tuple[dict[int, Tally], float]:
+    """Tallies of minutes that do not count, and the covered minutes among them. One pool's exclusion only counts where the
+    objective is about that pool: an engine's class is not told apart by pool elsewhere."""
+    out: dict[int, Tally] = {}
+    covered = 0.0
+    for e in exclusions:
+        a, b = max(e.start, start), min(e.end, end)
+        if b <= a or not applies(e, o, o.pool or view.pool):
+            continue
+        part = _part(store, o, math.floor(a / 60) * 60, math.ceil(b / 60) * 60, 60.0, view)
+        for minute, tally in part.tallies.items():
+            if a <= minute < b and minute not in out:
+                out[minute] = tally
+                covered += part.covered[minute]
+    return out, covered
 
 
 def _part(store: Store, o: Objective, start: float, end: float, step: float, view: View) -> _Part:
     """A tally for each step with telemetry of the class."""
-    matrix = store.rollup_matrix(o.signal, start, end, step=int(step), classes=[o.class_])
-    mine = {k: v for k, v in matrix.items() if view.has(pool=k[1], model=k[3])}
-    if not mine:
+    measured = _MEASURES[o.sli](store, o, start, end, step, view)
+    if measured is None:
         return _Part()
-    hists = latency.on_grid(mine, start, end, step).get(o.class_, {})
-    w = within(hists, o.threshold)
+    mine, w = measured
     size = len(w.n)
-    covered = _covered(store, mine, start, step, size, o.class_)
+    covered = _covered(store, mine, start, step, size)
     pools = {k[1] for k in mine}
     aborted = given_up(store, o.class_, start, end, step, size, view)
     failed = _errors(store, o.class_, pools, start, end, step, size, view)
@@ -100,6 +159,9 @@ def _part(store: Store, o: Objective, start: float, end: float, step: float, vie
         low, high, n = int(w.low[i]), int(w.high[i]), int(w.n[i])
         at = int(start + i * step)
         out.covered[at] = float(covered[i])
+        if o.sli == "throughput":
+            out.tallies[at] = Tally(good=low, bad=n - high, either=high - low)
+            continue
         out.tallies[at] = Tally(
             good=low,
             bad=n - high + int(failed.bad[i]),
@@ -112,9 +174,87 @@ def _part(store: Store, o: Objective, start: float, end: float, step: float, vie
     return out
 
 
-def _covered(
-    store: Store, mine: latency.Matrix, start: float, step: float, size: int, class_: str
-) -> FloatArray:
+# ---------------------------------------------------------------------------------------------------- kinds of objective
+
+_Measured = tuple[latency.Matrix, Within] | None
+_Measure = Callable[[Store, Objective, float, float, float, View], _Measured]
+
+
+def _histogram(store: Store, o: Objective, start: float, end: float, step: float, view: View) -> _Measured:
+    """Requests within the threshold of one latency."""
+    matrix = store.rollup_matrix(o.signal, start, end, step=int(step), classes=[o.class_])
+    mine = {k: v for k, v in matrix.items() if view.has(pool=k[1], model=k[3])}
+    if not mine:
+        return None
+    return mine, within(latency.on_grid(mine, start, end, step).get(o.class_, {}), o.threshold)
+
+
+def _answered(store: Store, o: Objective, start: float, end: float, step: float, view: View) -> _Measured:
+    """Requests that finished; what failed and what was given up is counted for every kind alike."""
+    matrix = store.rollup_matrix("request_success_total", start, end, step=int(step), classes=[o.class_])
+    mine = {k: v for k, v in matrix.items() if view.has(pool=k[1], model=k[3])}
+    if not mine:
+        return None
+    n = np.zeros(latency.grid_size(start, end, step), np.int64)
+    for ts, counts, _ in mine.values():
+        np.add.at(n, ((ts - start) // step).astype(np.int64), counts.clip(min=0).sum(axis=1))
+    return mine, Within(n, n, n)
+
+
+def _all_at_once(store: Store, o: Objective, start: float, end: float, step: float, view: View) -> _Measured:
+    """Bounds: at most as many as keep the hardest threshold, at least those left when the misses of each are taken off."""
+    parts = []
+    mine: dict[latency.MatrixKey, tuple[IntArray, IntArray, FloatArray]] = {}
+    for signal, limit in o.joint:
+        found = _histogram(store, replace(o, signal=signal, threshold=limit), start, end, step, view)
+        if found is None:
+            return None
+        mine = dict(found[0])
+        parts.append(found[1])
+    n = np.max([w.n for w in parts], axis=0)
+    low = (n - np.sum([n - w.low for w in parts], axis=0)).clip(min=0)
+    high = np.min([w.high + (n - w.n) for w in parts], axis=0)
+    return mine, Within(low, np.maximum(low, high), n)
+
+
+BUSY = 1.0
+"""A replica with less than one request at work on the mean of five minutes is waiting for work, not slow."""
+
+
+def _throughput(store: Store, o: Objective, start: float, end: float, step: float, view: View) -> _Measured:
+    """Slices of five minutes of busy replicas, good where they wrote at least ``threshold`` tokens/s."""
+    slot = 300
+    first, last = math.floor(start / slot) * slot, math.ceil(end / slot) * slot
+    classes = [o.class_, SHARED]
+    made = store.rollup_matrix("generation_tokens_total", first, last, slot, classes=classes, per_unit=True)
+    busy = store.rollups("requests_running", first, last, classes=classes, per_unit=True)
+    served = {p for _, p, _, _, _ in store.rollup_matrix("ttft_seconds", first, last, 60, classes=[o.class_])}
+    work = {(r.pool, r.unit, r.ts): r.mean or 0.0 for r in busy}
+    size = latency.grid_size(start, end, step)
+    good, n = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    mine: dict[latency.MatrixKey, tuple[IntArray, IntArray, FloatArray]] = {}
+    for key, (ts, counts, sums) in made.items():
+        if key[1] not in served or not view.has(pool=key[1], model=key[3]):
+            continue
+        mine[key] = (ts, counts, sums)
+        tokens = counts.clip(min=0).sum(axis=1)
+        for t, count in zip(ts.tolist(), tokens.tolist(), strict=True):
+            i = int((max(t, start) - start) // step)
+            if 0 <= i < size and work.get((key[1], key[2], t), 0.0) >= BUSY:
+                n[i] += 1
+                good[i] += count / slot >= o.threshold
+    return (mine, Within(good, good, n)) if mine else None
+
+
+_MEASURES: dict[str, _Measure] = {
+    "latency": _histogram,
+    "availability": _answered,
+    "goodput": _all_at_once,
+    "throughput": _throughput,
+}
+
+
+def _covered(store: Store, mine: latency.Matrix, start: float, step: float, size: int) -> FloatArray:
     """Share of the class's traffic whose pool delivered in each step; a fault of the telemetry delivers nothing.
 
     A pool is expected from its first row until its last target was seen: one that was taken away is not missed.
@@ -123,7 +263,8 @@ def _covered(
     traffic: dict[str, int] = {}
     for (_, pool, _, _, _), (ts, counts, _) in mine.items():
         here = present.setdefault(pool, np.zeros(size, bool))
-        here[((ts - start) // step).astype(np.int64)] = True
+        at = ((ts - start) // step).astype(np.int64)
+        here[at[(at >= 0) & (at < size)]] = True
         traffic[pool] = traffic.get(pool, 0) + int(counts.clip(min=0).sum())
     seen = dict.fromkeys(present, 0.0)
     for target in store.targets():
@@ -197,8 +338,8 @@ def _left_after_first_token(
         low, high = left_after_first_token(store, o.class_, start, end, view)
         if total.aborts_known:
             low, high = min(low, gone), min(high, gone)
-    elif o.signal == END_TO_END:
-        high = 0  # the histogram holds finished answers only
+    elif o.sli == "availability" or o.signal in (END_TO_END, TPOT):
+        high = 0  # they hold finished answers only
     high = min(high, total.good)
     return total.replaced(
         good=total.good - high, good_or_excluded=high, bad_or_excluded=max(0, gone - min(low, gone))
@@ -282,7 +423,12 @@ def _restarts(store: Store, o: Objective, total: Tally, start: float, end: float
             around = math.floor(event.ts / HOUR) * HOUR
             pools[event.pool] = bool(
                 store.rollup_matrix(
-                    o.signal, around - HOUR, around + HOUR, 3600, classes=[o.class_], pools=[event.pool]
+                    o.signal or TTFT,
+                    around - HOUR,
+                    around + HOUR,
+                    3600,
+                    classes=[o.class_],
+                    pools=[event.pool],
                 )
             )
         if pools[event.pool]:

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.services import latency
-from app.services.gateway import Fold, Where, folder, read_gateway
+from app.services.engine_slo import narrowed
+from app.services.gateway import Fold, GatewayMinutes, Where, folder, read_gateway
 from app.services.harm import within
 from app.services.latency import Series
 from app.services.slos import choose_point
 from app.services.view import View
 from core.config import Config
 from core.frames import FloatArray, IntArray
-from core.slo import Objective, Tally
+from core.slo import SAMPLED, Objective, Tally
 from sql.store import Store
 
 MIN_SHARE_N = 20
@@ -49,8 +50,14 @@ def detail(store: Store, view: View, config: Config, name: str, read: Fold | Non
     o = Objective.from_config(slo)
     end, step = latency.last_minute(view), view.step
     grid_start = float(np.floor((view.start - latency.LOOK_BACK) / step) * step)
-    where = Where(view.pool, view.model)
-    gateway = read_gateway(read or folder(store), [o], end, where, since=grid_start).get(name)
+    if o.sli in SAMPLED or o.sli == "throughput":
+        return SloDetail(None, None, "sample" if o.sli in SAMPLED else "engine")
+    view = narrowed(view, o)
+    found: dict[str, GatewayMinutes] = {}
+    if o.from_requests:
+        where = Where(view.pool, view.model, tuple(store.exclusions(grid_start, end)))
+        found = read_gateway(read or folder(store), [o], end, where, since=grid_start, step=step)
+    gateway = found.get(name)
     point = choose_point(slo.point, gateway)
     if point != "engine" and gateway is not None:
         return SloDetail(
@@ -58,6 +65,8 @@ def detail(store: Store, view: View, config: Config, name: str, read: Fold | Non
             share_of_tallies(gateway.tallies, view.start, end, step),
             point,
         )
+    if o.sli != "latency" or not o.from_engine:
+        return SloDetail(None, None, point)
     matrix = store.rollup_matrix(o.signal, grid_start, end, step=int(step), classes=[o.class_])
     hists = latency.on_grid(matrix, grid_start, end, step, view=view).get(o.class_, {})
     if not hists:

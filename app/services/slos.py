@@ -6,14 +6,24 @@ import math
 from dataclasses import dataclass
 
 from app.services import latency
-from app.services.engine_slo import Engine, engine_tallies
-from app.services.gateway import Fold, GatewayMinutes, Where, folder, read_gateway
+from app.services.engine_slo import Engine, engine_tallies, narrowed
+from app.services.gateway import (
+    Fold,
+    GatewayMinutes,
+    Where,
+    applies,
+    excluded_minutes,
+    folder,
+    read_gateway,
+)
 from app.services.latency import Hists, Matrix, Windowed
+from app.services.slo_sampled import sampled
 from app.services.view import View
 from app.services.wording import span
 from core.burn import Burn, MinuteTallies, burns
 from core.config import Config, SloConfig
-from core.slo import Attainment, Objective, Tally, attain
+from core.slo import SAMPLED, TTFT, Attainment, Objective, Tally, attain
+from core.windows import start_of
 from sql.store import Store
 
 
@@ -72,15 +82,19 @@ def rows(store: Store, view: View, config: Config, read: Fold | None = None) -> 
         return ()
     end = latency.last_minute(view)
     objectives = [Objective.from_config(s) for s in wanted]
-    gateway = read_gateway(read or folder(store), objectives, end, Where(view.pool, view.model))
+    first = min(start_of(o, end) for o in objectives)
+    where = Where(view.pool, view.model, tuple(store.exclusions(first, end)))
+    asked = [o for o in objectives if o.from_requests]
+    gateway = read_gateway(read or folder(store), asked, end, where) if asked else {}
     return tuple(
-        row(store, s, o, view, end, gateway.get(o.name)) for s, o in zip(wanted, objectives, strict=True)
+        row(store, s, o, view, end, where, gateway.get(o.name))
+        for s, o in zip(wanted, objectives, strict=True)
     )
 
 
 def slo_rows(store: Store, config: Config, start: float, end: float) -> tuple[SloRow, ...]:
     """All configured objectives over [start, end) instead of their own windows; whole minutes."""
-    spanned = [s.model_copy(update={"window": end - start}) for s in config.slos]
+    spanned = [s.model_copy(update={"window": end - start, "calendar": None}) for s in config.slos]
     view = View(start, end, live=False)
     return rows(store, view, config.model_copy(update={"slos": spanned}))
 
@@ -91,24 +105,32 @@ def row(
     objective: Objective,
     view: View,
     end: float,
+    where: Where,
     gateway: GatewayMinutes | None,
 ) -> SloRow:
     """One objective."""
-    start = end - objective.window
-    point = choose_point(slo.point, gateway)
-    engine = engine_tallies(store, objective, start, end, view)
-    measured = {"engine": _judge_engine(objective, engine, start, end)}
-    if gateway is not None:
-        measured[gateway.point] = _judge_gateway(objective, gateway, start, end)
+    start = start_of(objective, end)
+    measured: dict[str, Judged] = {}
+    if objective.sli in SAMPLED:
+        made, tallies, seen = sampled(store, objective, start, end, where)
+        point = "sample"
+        measured[point] = (made, tallies, round(seen))
+    else:
+        point = choose_point(slo.point, gateway)
+        engine = engine_tallies(store, objective, start, end, view, where.exclusions)
+        if objective.from_engine:
+            measured["engine"] = _judge_engine(objective, engine, start, end, where)
+        if gateway is not None:
+            measured[gateway.point] = _judge_gateway(objective, gateway, start, end)
+    matrix, hists = latency_hists(store, objective, end, view)
     attainment, minutes, covered = measured.get(point) or attain_nothing(objective)
     others = [m[0] for name, m in measured.items() if name != point]
-    now_start = end - latency.LOOK_BACK
-    matrix = store.rollup_matrix(objective.signal, now_start, end, step=60, classes=[objective.class_])
-    hists = latency.on_grid(matrix, now_start, end, 60.0, view=view).get(objective.class_, {})
-    if point != "engine" and gateway is not None and objective.signal == "ttft_seconds":
+    if point != "engine" and gateway is not None and objective.signal == TTFT:
         p99: Windowed | None = gateway.p99_at(end)
-    else:
+    elif objective.from_engine:
         p99 = latency.current(hists, 0.99) if hists else None
+    else:
+        p99 = None
     left = attainment.budget_left[0] if math.isfinite(attainment.budget_left[0]) else 1.0
     return SloRow(
         config=slo,
@@ -126,6 +148,17 @@ def row(
     )
 
 
+def latency_hists(store: Store, o: Objective, end: float, view: View) -> tuple[Matrix, Hists]:
+    """The engine's histogram of a latency objective in the last hour, raw and on a grid of minutes; empty for other kinds."""
+    nothing: tuple[Matrix, Hists] = ({}, {})
+    if o.sli != "latency" or not o.from_engine:
+        return nothing
+    view = narrowed(view, o)
+    start = end - latency.LOOK_BACK
+    matrix = store.rollup_matrix(o.signal, start, end, step=60, classes=[o.class_])
+    return matrix, latency.on_grid(matrix, start, end, 60.0, view=view).get(o.class_, {})
+
+
 def choose_point(wanted: str, gateway: GatewayMinutes | None) -> str:
     """``auto``: the gateway log where there is one, else the engine."""
     if wanted == "auto":
@@ -133,29 +166,27 @@ def choose_point(wanted: str, gateway: GatewayMinutes | None) -> str:
     return wanted
 
 
-def attain_nothing(objective: Objective) -> tuple[Attainment, MinuteTallies, int]:
+def attain_nothing(objective: Objective) -> Judged:
     """The objective where its point delivered nothing."""
     return (attain(objective, Tally(), minutes=objective.window / 60, covered=0), MinuteTallies({}), 0)
 
 
-def _judge_engine(
-    objective: Objective, e: Engine, start: float, end: float
-) -> tuple[Attainment, MinuteTallies, int]:
-    minutes = MinuteTallies(e.fine)
-    made = attain(objective, e.total, minutes=(end - start) / 60, covered=e.covered, edge=e.edge)
-    return (made, minutes, round(e.covered))
+Judged = tuple[Attainment, MinuteTallies, int]
+"""Attainment, tallies per minute and covered minutes."""
 
 
-def _judge_gateway(
-    objective: Objective, g: GatewayMinutes, start: float, end: float
-) -> tuple[Attainment, MinuteTallies, int]:
+def _judge_engine(objective: Objective, e: Engine, start: float, end: float, where: Where) -> Judged:
+    gone = [x for x in where.exclusions if applies(x, objective, objective.pool)]
+    minutes = (end - start) / 60 - excluded_minutes(gone, start, end)
+    made = attain(objective, e.total, minutes=minutes, covered=e.covered, edge=e.edge)
+    return (made, MinuteTallies(e.fine), round(e.covered))
+
+
+def _judge_gateway(objective: Objective, g: GatewayMinutes, start: float, end: float) -> Judged:
     minutes = MinuteTallies(g.tallies)
-    total = g.older + minutes.window(start, end)
-    return (
-        attain(objective, total, minutes=(end - start) / 60, covered=g.covered),
-        minutes,
-        g.covered,
-    )
+    length = (end - start) / 60 - g.excluded
+    made = attain(objective, minutes.window(start, end), minutes=length, covered=g.covered)
+    return (made, minutes, g.covered)
 
 
 def layout_rows(matrix: Matrix, hists: Hists, view: View) -> tuple[LayoutP99, ...]:

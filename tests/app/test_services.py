@@ -392,7 +392,7 @@ def test_the_log_is_folded_in_whole_days_and_hours_without_gap_or_overlap() -> N
     assert all(a[1] == b[0] for a, b in itertools.pairwise(pieces))
     inner = pieces[1:-1]
     assert all(a % 3600 == 0 and b % 3600 == 0 for a, b, _ in inner)
-    assert len(pieces) < 110
+    assert len(pieces) < 60
     assert all(b - a <= 3600 for a, b, fine in pieces if fine)
 
 

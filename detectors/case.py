@@ -96,7 +96,8 @@ class Case:
         """``chat TTFT p99 4.1 s`` of the first class that has enough requests, or an empty text."""
         name = "TTFT" if signal == TTFT else signal
         for k in self.classes:
-            if text := p99_text(self.window, self.units, k, P99_CELLS, signal):
+            text = p99_text(self.window, self.units, k, P99_CELLS, signal)
+            if text and "not enough" not in text:
                 return f"{k} {name} p99 {text.split(' (')[0]}"
         return ""
 

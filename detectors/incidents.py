@@ -54,6 +54,8 @@ POLICIES = {
     "warm_up": Policy(confirm=0.0, quiet=60.0, reopen=60.0),
 }
 _DEFAULT = Policy()
+POOL_WIDE = frozenset({"capacity_lost", "gateway_fault", "retry_storm"})
+"""Causes whose effects reach replicas that they do not name: the rest carries what was lost or is asked at the pool's door."""
 
 
 def policy(kind: str) -> Policy:
@@ -171,6 +173,8 @@ def _held(t: Tracker, f: Finding, now: float) -> bool:
 def _overlap(i: Incident, f: Finding) -> bool:
     if not set(i.pools) & set(f.scope.pools):
         return False
+    if min(i.kind, f.kind, key=lambda k: KINDS[k].precedence) in POOL_WIDE:
+        return True
     return not i.replicas or not f.scope.replicas or bool(set(i.replicas) & set(f.scope.replicas))
 
 

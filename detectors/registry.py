@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from detectors.capacity_lost import CapacityLost
 from detectors.capacity_shortfall import CapacityShortfall
 from detectors.contract import Detector, Need
 from detectors.degraded_generations import DegradedGenerations
 from detectors.error_burst import ErrorBurst
 from detectors.gateway_fault import GatewayFault
+from detectors.gpu_fault import GpuFault
 from detectors.kv_eviction_storm import KvEvictionStorm
 from detectors.kv_leak import KvLeak
 from detectors.kv_transfer_slow import KvTransferSlow
@@ -26,7 +28,9 @@ def detectors() -> tuple[Detector, ...]:
     """Fresh detectors with their default parameters."""
     return (
         TelemetryFault(),
+        GpuFault(),
         Wedged(),
+        CapacityLost(),
         ErrorBurst(),
         GatewayFault(),
         PrefixCacheLoss(),

@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 CONFIG ?=
 
-.PHONY: run test test-live lint format bench clean system
+.PHONY: run test test-live test-slow lint format bench clean system
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Gustfront needs Python 3.11 or newer; $(PYTHON) is older. Fix: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 3; }
@@ -32,6 +32,10 @@ test: $(STAMP) system
 test-live: $(STAMP)
 	$(BIN)/python -m tests.live.prepare
 	$(BIN)/pytest -m live tests/live
+
+# The demonstration's story from beginning to end, in Chromium.
+test-slow: $(STAMP) system
+	$(BIN)/pytest -m slow
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -26,11 +26,12 @@ def judge_labelled(source: Path) -> Judged:
     text = (source / "truth.json").read_bytes()
     truth: dict[str, Any] = json.loads(text)
     mark = f"{code((*JUDGES, 'collectors'))}-{blake2b(text, digest_size=4).hexdigest()}"
-    found, seconds = keep(f"labelled-{source.name}", mark, lambda: _through(source))
+    found, seconds = keep(f"labelled-{source.name}", mark, lambda: through(source))
     return Judged(truth["scenario"], int(truth.get("seed", 0)), truth, found, seconds)
 
 
-def _through(source: Path) -> list[dict[str, Any]]:
+def through(source: Path) -> list[dict[str, Any]]:
+    """Incidents of a labelled history, by the way that a user's data take."""
     from tests.conftest import unpack_scenario
     from tests.servers import prometheus_server
 

@@ -3,13 +3,14 @@
 Idea
     Judge the data before the fleet. A fault here is for Data health and pages nobody, unless so much is
     missing that less than half
-    of the requests behind an objective can be seen: then the objective itself is unknown and that is a ticket.
+    of the replicas behind an objective can be seen for five minutes: then the objective itself is unknown and that is a ticket.
 
 Formula
     Per replica::
 
         vanished     scraped within the last hour, but not for 90 s (and at least 4 scrapes)
         dropped      a needed family was there in most of the past hour and is missing for 2 minutes, although scrapes arrive
+        stale        no value has changed for 4 scrapes and 60 s, although answers keep coming from it
         saturated    more than 1 % of the first tokens of ten minutes lie beyond the last bucket edge (and at least 5)
         impossible   prefix hits > queries, KV usage > 1.02, or observations whose sum is 0
 
@@ -29,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.incidents import Evidence, Finding, RuledOut, Scope
+from detectors.believable import still_answering, still_for
 from detectors.contract import Json, Verdict
 from detectors.measures import BY_NAME, TTFT, needs
 from detectors.window import Window, nansum
@@ -41,6 +43,11 @@ _FLAGS = {
     "queries": "vLLM: --enable-prefix-caching; SGLang: --enable-metrics, ≥ 0.5.8",
     "generated": "vLLM: do not use --disable-log-stats; SGLang: --enable-metrics",
 }
+
+
+BLIND_S = 300.0
+"""A gap of some minutes is no incident: an objective must have been unknown for so long."""
+Faults = dict[int, list[tuple[str, str, float]]]
 
 
 class TelemetryFault:
@@ -61,20 +68,28 @@ class TelemetryFault:
         quiet = _quiet(scraped)
         gap = _interval(scraped)
         vanished = scraped.any(axis=1) & (quiet * window.step >= 90) & (quiet >= 4 * gap)
-        faults: dict[int, list[tuple[str, str, float]]] = {}
+        faults: Faults = {}
+        scrapes, still = still_for(window, (*_WATCHED, f"{TTFT}:n"), hour)
+        stale = (scrapes >= 4) & (still >= 60) & still_answering(window, np.where(scrapes >= 4, still, 0.0))
 
         def note(units: NDArray[np.intp], what: str, signal: str, value: F) -> None:
             for i in units:
                 faults.setdefault(int(i), []).append((what, signal, float(value[i])))
 
         note(np.flatnonzero(vanished), "vanished", "up", np.asarray(quiet * window.step, np.float64))
+        note(np.flatnonzero(stale), "stale", "requests_running", still)
         arriving = scraped[:, -short:].sum(axis=1) >= 2
-        for name in _WATCHED:
+        gone: dict[str, list[str]] = {}
+        for name in (*_WATCHED, f"{TTFT}:n"):
             x = ~np.isnan(window.value(name, hour))
             before = x[:, :-short].sum(axis=1) if x.shape[1] > 2 * short else np.zeros(len(x), int)
-            had = before >= 0.5 * np.maximum(scraped[:, :-short].sum(axis=1), 1)
-            gone = arriving & had & (before > short) & ~x[:, -short:].any(axis=1)
-            note(np.flatnonzero(gone), "dropped", BY_NAME[name].signal, before.astype(float))
+            had = (before >= 0.5 * np.maximum(scraped[:, :-short].sum(axis=1), 1)) & (before > short)
+            # What has been missing for long is still missing, although the past hour no longer holds it.
+            had |= np.asarray([name in state.get("gone", {}).get(u.key, ()) for u in window.units], bool)
+            missing = np.flatnonzero(arriving & had & ~x[:, -short:].any(axis=1))
+            note(missing, "dropped", _signal(name), before.astype(float))
+            for i in missing:
+                gone.setdefault(window.units[i].key, []).append(name)
         ten = int(600 // window.step)
         over, n = np.zeros(len(window.units)), np.zeros(len(window.units))
         for key in window.hist_keys(TTFT):
@@ -92,33 +107,33 @@ class TelemetryFault:
                 nansum(window.value(f"{TTFT}:sum", ten)) == 0
             )
             note(np.flatnonzero(zero), "impossible", TTFT, np.zeros(len(window.units)))
-        findings = [
-            self._finding(window, pool, idx, {i: faults[int(i)] for i in idx if int(i) in faults})
-            for pool, idx in window.pools.items()
-            if any(int(i) in faults for i in idx)
-        ]
-        return Verdict(findings, {})
+        since: dict[str, float] = {}
+        findings = []
+        for pool, idx in window.pools.items():
+            mine = {int(i): faults[int(i)] for i in idx if int(i) in faults}
+            if _covered(mine, len(idx)) < 0.5:
+                since[pool] = state.get("blind", {}).get(pool, window.end - _longest(mine))
+            if mine:
+                findings.append(self._finding(window, pool, idx, mine, since.get(pool)))
+        return Verdict(findings, {"blind": since, "gone": gone})
 
     def _finding(
         self,
         window: Window,
         pool: str,
         idx: NDArray[np.intp],
-        faults: dict[int, list[tuple[str, str, float]]],
+        faults: Faults,
+        blind_since: float | None,
     ) -> Finding:
         units = np.asarray(sorted(faults), np.intp)
         replicas = tuple(sorted(window.units[i].replica for i in units))
-        blind = [
-            i
-            for i in units
-            if any(w in ("vanished", "impossible") or (w == "dropped" and s == TTFT) for w, s, _ in faults[i])
-        ]
-        covered = 1 - len(blind) / max(len(idx), 1)
+        covered = _covered(faults, len(idx))
         judged = any(o.workload_class in window.classes_of(idx) for o in window.context.objectives)
         kinds = sorted({w for f in faults.values() for w, _, _ in f})
         signals = sorted({s for f in faults.values() for _, s, _ in f})
         flags = sorted({_FLAGS[n] for n in _WATCHED if n in _FLAGS and BY_NAME[n].signal in signals})
-        longest = max((v for f in faults.values() for w, _, v in f if w == "vanished"), default=120.0)
+        longest = _longest(faults)
+        unknown = blind_since is not None and window.end - blind_since >= BLIND_S
         return Finding(
             kind=self.kind,
             scope=Scope(window.classes_of(units), (pool,), replicas),
@@ -126,7 +141,7 @@ class TelemetryFault:
             onset=window.end - longest,
             strength=float(len(units)),
             confidence=0.9,
-            severity="ticket" if judged and covered < 0.5 else "info",
+            severity="ticket" if judged and unknown else "info",
             title=f"Telemetry of {names(replicas)} is {' and '.join(kinds)}: {names(signals)}",
             cause=f"{len(units)} of {len(idx)} replicas of {pool} cannot be judged fully "
             f"({names(kinds)}); {percent(covered)} of them are covered.",
@@ -158,7 +173,7 @@ class TelemetryFault:
                     "now": [
                         "Check that the process and its port are there; until then nothing is known about these replicas"
                     ]
-                    if blind
+                    if covered < 1
                     else ["Nothing urgent: other signals still stand"],
                     "tomorrow": flags or ["See Data health for the flag of each missing family"],
                 },
@@ -168,7 +183,27 @@ class TelemetryFault:
         )
 
 
+def _signal(name: str) -> str:
+    return BY_NAME[name].signal if name in BY_NAME else name.partition(":")[0]
+
+
+def _covered(faults: Faults, replicas: int) -> float:
+    """Share of the replicas whose objective can still be judged."""
+    blind = [
+        i
+        for i, f in faults.items()
+        if any(w in ("vanished", "impossible", "stale") or (w == "dropped" and s == TTFT) for w, s, _ in f)
+    ]
+    return 1 - len(blind) / max(replicas, 1)
+
+
+def _longest(faults: Faults) -> float:
+    """Seconds since the first of them began."""
+    return max((v for f in faults.values() for w, _, v in f if w in ("vanished", "stale")), default=120.0)
+
+
 _UNIT = {
+    "stale": "s without a change",
     "vanished": "s without a scrape",
     "dropped": "scrapes had it before",
     "saturated": "share beyond the last edge",

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.incidents import Finding, RuledOut
+from detectors.believable import still_answering
 from detectors.case import Case, Row
 from detectors.contract import Json, Verdict
 from detectors.measures import TTFT, needs, now
@@ -91,6 +92,8 @@ class Wedged:
         # A process that no longer answers is down, whatever it did before.
         answers = scraped[:, -max(1, int(LATEST_S // window.step)) :].any(axis=1)
         hit = (long >= need - 1e-9) & (count >= self.least_scrapes) & answers
+        # Numbers that stand still while answers go out are a fault of the telemetry.
+        hit &= ~still_answering(window, np.where(hit, long, 0.0))
         findings = []
         for pool, idx in window.pools.items():
             stuck = idx[hit[idx]]

@@ -147,7 +147,7 @@ class Window:
         warm = int(600 // self.step)
         if restart.any():
             grown = np.cumsum(np.pad(restart, ((0, 0), (warm, 0))), axis=1)
-            ok &= ~((grown[:, warm:] - grown[:, :-warm]) > 0)
+            ok = ok & ((grown[:, warm:] - grown[:, :-warm]) <= 0)
         base = (self.cube.first + self.start) * self.step
         for u, a, b in self.excluded:
             if u < len(ok):
@@ -160,7 +160,7 @@ def _covered(span: F, step: float, most: int = 8) -> NDArray[np.bool_]:
 
     ``span`` holds the seconds that the frame ending in a cell covers, NaN where none ends; at most ``most`` cells are filled.
     """
-    out = ~np.isnan(span)
+    out: NDArray[np.bool_] = ~np.isnan(span)
     for back in range(1, min(most, span.shape[1] - 1) + 1):
         with np.errstate(invalid="ignore"):
             out[:, :-back] |= span[:, back:] > (back - 0.5) * step

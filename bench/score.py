@@ -1,7 +1,6 @@
 """Incidents against the truth of a labelled history: recall, right kinds and places, false alarms, delays.
 
-Rules. Severity ``info`` does not count, except for a true incident of a kind that is information by default (a telemetry fault
-belongs on Data health). An incident belongs to a true one if it names its pool or one of its replicas, was
+Rules. Severity ``info`` does not count. An incident belongs to a true one if it names its pool or one of its replicas, was
 detected between two minutes before the fault began and ten minutes after fault and impact were over, and did not end
 before the fault began. A true incident takes one: of the right kind first (``kind`` or one of ``accept``), then the best
 overlap of replicas, then the earliest. Others of the right kind are duplicates; all that is left is a false alarm. Right:
@@ -16,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from core.kinds import KINDS
 from core.times import parse_time
 
 EARLY, LATE, OVERLAP = 120.0, 600.0, 0.5
@@ -123,17 +121,10 @@ def _belongs(found: Found, true: Truth) -> bool:
     )
 
 
-def _dated(found: Found) -> Found:
-    """What is information only was never detected as an incident: it counts from when it was first shown."""
-    return found if found["detected_at"] is not None else {**found, "detected_at": found["diagnosed_at"]}
-
-
 def score(truth: Truth, incidents: Sequence[Found]) -> Score:
     """Of one history: ``truth`` as in truth.json, ``incidents`` as ``gustfront backtest --json`` prints them."""
-    quiet = {t["kind"] for t in truth["incidents"] if KINDS[t["kind"]].severity == "info"}
     found = sorted(
-        (_dated(i) for i in incidents if i.get("severity") != "info" or i["kind"] in quiet),
-        key=lambda i: _seconds(i["detected_at"]) or 0.0,
+        (i for i in incidents if i.get("severity") != "info"), key=lambda i: _seconds(i["detected_at"]) or 0.0
     )
     out = Score(replica_hours=(truth["end"] - truth["start"]) / 3600 * truth.get("replicas", 11))
     left = list(range(len(found)))
@@ -181,6 +172,5 @@ def score(truth: Truth, incidents: Sequence[Found]) -> Score:
             found[k].get("confidence"),
         )
         for k in left
-        if found[k].get("severity") != "info"
     ]
     return out

@@ -22,6 +22,7 @@ BENCHES = {
     "app": ("first render and rerun of the screens in Chromium", []),
     "text": ("text rules: speed, recall and false positives", []),
     "detect_scale": ("a tick of the detectors over many replicas", []),
+    "ablation": ("which parts of the detectors carry the result, on kept histories", ["--every", "4"]),
     "nab": ("the generic series detector on the public benchmark, beside the published scores", []),
     "fleet_calibration": ("the simulated fleet beside measured ones", []),
     "sweep": ("every fault and calm event, five seeds, judged against the truth", []),

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Connection, and_, case, cast, func, or_, sele
 from sqlalchemy.sql import ColumnElement
 
 from sql.bulk import upsert
-from sql.schema import output_counts, outputs
+from sql.schema import output_counts, outputs, requests
 
 BIN = 300
 """Seconds of admission that one row spans: the resolution of roll-ups per replica."""
@@ -19,6 +19,7 @@ BANDS = (1024, 8192, 32768)
 """Edges of prompt length in tokens; band 4 = not known."""
 BEYOND = ("cpu", "host", "disk", "remote")
 KEYS = ("bin", "class_", "pool", "replica", "model", "release", "band", "cache", "structured")
+GAVE_UP = 499
 BAD = "verdict IN ('hard', 'soft')"
 """Word for word the condition of the index of bad outputs: a bound parameter would not use it."""
 SUMS = ("n", "weight", "weight2", "hard", "hard_weight", "soft", "seconds", "aside")
@@ -245,21 +246,56 @@ def texts(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
     return {row[0]: row[1] for row in connection.execute(query)}
 
 
-def sessions_of(
-    connection: Connection,
-    start: float,
-    end: float,
-    *,
-    classes: Sequence[str] | None = None,
-    most: int = 300_000,
-) -> list[tuple[str, str, int | None, float, bool]]:
-    """(class, session, turn, finish, hard) of the random outputs that finished in [start, end) and name a session, by session
-    and time; the newest ``most``."""
+def turn_counts(
+    connection: Connection, start: float, end: float, *, classes: Sequence[str] | None = None
+) -> list[tuple[str, int | None, int]]:
+    """(class, turn, outputs) of the random outputs that finished in [start, end) and name a session."""
     o = outputs.c
-    query = select(o.class_, o.session, o.turn, o.ts, o.verdict == "hard").where(
-        o.ts >= start, o.ts < end, o.session != "", or_(o.random, o.verdict == "hard")
+    query = (
+        select(o.class_, o.turn, func.count())
+        .where(o.ts >= start, o.ts < end, o.session != "", o.random)
+        .group_by(o.class_, o.turn)
     )
     if classes is not None:
         query = query.where(o.class_.in_(list(classes)))
-    rows = connection.execute(query.order_by(o.ts.desc()).limit(most)).all()
-    return sorted((r[0], r[1], r[2], float(r[3]), bool(r[4])) for r in rows)
+    return [(c, None if t is None else int(t), int(n)) for c, t, n in connection.execute(query)]
+
+
+def bad_sessions(
+    connection: Connection, start: float, end: float, *, classes: Sequence[str] | None = None
+) -> list[tuple[str, str, int | None, float, bool]]:
+    """(class, session, turn, finish, hard) of the random outputs of sessions with a hard verdict in [start, end), in order."""
+    o = outputs.c
+    gone = select(o.session).where(text(BAD), o.verdict == "hard", o.ts >= start, o.ts < end, o.session != "")
+    query = select(o.class_, o.session, o.turn, o.ts, o.verdict == "hard").where(
+        o.session.in_(gone), o.ts >= start, o.ts < end, o.random
+    )
+    if classes is not None:
+        query = query.where(o.class_.in_(list(classes)))
+    rows = connection.execute(query).all()
+    return sorted(
+        ((r[0], r[1], r[2], float(r[3]), bool(r[4])) for r in rows),
+        key=lambda r: (r[0], r[1], -1 if r[2] is None else r[2], r[3]),
+    )
+
+
+def given_up(
+    connection: Connection, start: float, end: float, *, pools: Sequence[str] | None = None
+) -> list[tuple[int, str, int, int]]:
+    """(bin, pool, requests that a gateway let through, those among them that clients gave up) per five minutes and pool."""
+    r = requests.c
+    at = (cast(func.floor(r.minute / BIN), BigInteger) * BIN).label("bin")
+    reached = or_(r.status < 400, r.status == GAVE_UP)
+    query = (
+        select(
+            at,
+            r.pool,
+            func.sum(case((reached, r.n), else_=0)),
+            func.sum(case((r.status == GAVE_UP, r.n), else_=0)),
+        )
+        .where(r.minute >= int(start), r.minute < int(-(-end // 1)))
+        .group_by(at, r.pool)
+    )
+    if pools is not None:
+        query = query.where(r.pool.in_(list(pools)))
+    return [(int(b), p, int(n), int(k)) for b, p, n, k in connection.execute(query)]

@@ -62,9 +62,11 @@ class Episodes:
 def episodes(total: F, start: float, step: float) -> Episodes:
     """Spans in which the smoothed load rose over its upper quarter after having been under its median.
 
-    Blocks are cut where it falls under the median again. Fewer than four smoothing widths of data have no episode.
+    Smoothed over a sixtieth of the span, three minutes at least: what counts as separate is seen at the scale of the history,
+    minutes of an afternoon, hours of a week. Blocks are cut where it falls under the median again. Fewer than four smoothing
+    widths of data have no episode.
     """
-    width = max(1, int(SMOOTH_S // step))
+    width = max(1, int(max(SMOOTH_S, len(total) * step / 60) // step))
     good = np.flatnonzero(~np.isnan(total))
     whole = np.array([start, start + len(total) * step])
     if len(good) < 4 * width or len(good) < 8:

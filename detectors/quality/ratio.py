@@ -48,6 +48,8 @@ class Ratio:
     z: float
     clusters: int
     inflation: float
+    control_z: float | None = None
+    """Largest z of the further covariates, where there are any."""
 
 
 def contrast(f: F, beta: F, x: F, n: F) -> F:
@@ -108,7 +110,10 @@ def adjusted(
     z = float(found.beta[0] / np.sqrt(found.v[0, 0] * inflation))
     # The best of four correlated shapes: twice the tail bounds the optimism of choosing (checked by simulation).
     p = min(1.0, 2.0 * float(stats.norm.sf(z)))
-    return Ratio(value, min(lows), max(highs), p, best, z, used, inflation)
+    others = None
+    if controls is not None:
+        others = float((found.beta[1:] / np.sqrt(np.diag(found.v)[1:] * inflation)).max())
+    return Ratio(value, min(lows), max(highs), p, best, z, used, inflation, others)
 
 
 def crude(cells: Cells) -> Ratio | None:

@@ -18,6 +18,8 @@ Formula
     Or the end of it: for at least ten minutes running < 1 and KV usage >= 90 % (own normal < 60 %), while requests wait or,
     in at least three spells of work, came and went without the floor ever falling below 90 %.
 
+    Once seen, it lasts until the excess is gone or the replica restarts, also on the plateau at 100 %.
+
     Not on replicas that only compute prompts (they hold what waits to be handed over). ``full in`` is the rest of the memory
     over the slope.
 
@@ -106,6 +108,8 @@ class KvLeak:
         leaks &= excess & usual
         leaks |= _choked(window, normal)
         leaks &= ~roles(window).prefill
+        known = _still(window, state, excess)
+        leaks |= known
         findings = []
         for pool, idx in window.pools.items():
             hit = idx[leaks[idx]]
@@ -114,7 +118,13 @@ class KvLeak:
                 findings.append(
                     self._finding(Case(window, pool, hit, seen, normal, m), baseline, slope[hit], first[hit])
                 )
-        return Verdict(findings, {})
+        pace = dict(state.get("leaking", {}))
+        memory = {
+            u.key: float(slope[i]) if slope[i] == slope[i] else pace.get(u.key)
+            for i, u in enumerate(window.units)
+            if leaks[i]
+        }
+        return Verdict(findings, {"leaking": memory} if memory else {})
 
     def _finding(self, case: Case, baseline: Json, slope: F, first: F) -> Finding:
         c, v = case.before, case.now
@@ -189,6 +199,13 @@ class KvLeak:
             ],
             detail={"full_in_minutes": round(left, 1) if left == left else None},
         )
+
+
+def _still(window: Window, state: Json, excess: B) -> B:
+    """Replicas that leaked at the last tick, hold what they should have given back, and did not restart: a leak has no end."""
+    known = state.get("leaking", {})
+    mine = np.asarray([u.key in known for u in window.units], bool)
+    return mine & excess & (window.since_restart(int(600 // window.step)) > 600)
 
 
 def _rising(window: Window, normal: Normal, block_s: float) -> tuple[B, F, F]:

@@ -39,6 +39,7 @@ NEEDS = (
     Need("spec_drafted", "spec_draft_tokens_total"),
     Need("spec_length", "spec_accept_length", "max"),
     Need("adapters", "lora_info", "max"),
+    Need("sessions_running", "sessions_running"),
     Need("transfer_failed", "kv_transfer_failures_total", where=("failure", _FAILURES)),
     Need("tier_loaded", "host_kv_offload", where=("op", ("load",))),
     Need("tier_stored", "host_kv_offload", where=("op", ("store",))),

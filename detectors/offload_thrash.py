@@ -13,8 +13,8 @@ Formula
             request <= 1.4 x and hits not down by 5 points; it grew at least 1.5 times as much as the time per engine output;
             demand <= 1.25 x; on at least half of the pool; no restart in ten minutes, no release in the half hour before the
             onset
-    inert   over thirty minutes: written out > 0 in most of them, at least 50,000 tokens looked up (where exported), under 1 %
-            of them found, nothing loaded
+    inert   over thirty minutes: at least 50,000 tokens looked up in the tier and under 1 % of them found; where look-ups of
+            the tier are not exported, written out throughout, as many looked up on the device, and nothing read back
 
 Signals
     host_kv_offload, external_prefix_cache; ttft_seconds, queue_time_seconds, inter_token_latency_seconds,
@@ -40,6 +40,7 @@ from detectors.changes import releases, untouched
 from detectors.contract import Json, Verdict
 from detectors.measures import ITL, QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
+from detectors.pd import roles
 from detectors.sessions import usual_r
 from detectors.tail import learn_tail
 from detectors.window import Window
@@ -57,7 +58,6 @@ _FLOORS = {
     "running": 0.15,
     "waiting": 0.1,
     "kv": 0.1,
-    "adapters": 0.1,
 }
 _TIER = ("tier_loaded", "tier_stored", "tier_queries", "tier_hits", "store_read", "store_written")
 INERT_S = 1800.0
@@ -69,8 +69,8 @@ class OffloadThrash:
     """See the module's docstring."""
 
     kind = "offload_thrash"
-    needs = needs("running", "waiting", "kv", "kv_capacity", "hits", "queries", "adapters", *_TIER)
-    hists = (TTFT, f"{QUEUE}:mean", f"{ITL}:mean")
+    needs = needs("running", "waiting", "kv", "kv_capacity", "hits", "queries", "generated", *_TIER)
+    hists = (TTFT, f"{QUEUE}:mean", f"{ITL}:mean", "kv_transfer_time_seconds:mean")
 
     def __init__(self, span_s: float = 240.0, least_requests: int = 8) -> None:
         self.span_s = span_s
@@ -223,7 +223,7 @@ class OffloadThrash:
                 RuledOut(
                     "warm_up",
                     "a tier that is still filling",
-                    "written to for thirty minutes, no restart in that time",
+                    "no restart in thirty minutes",
                 ),
                 RuledOut(
                     "telemetry_fault",
@@ -248,7 +248,7 @@ _TOMORROW = [
 
 
 def _inert(window: Window) -> B:
-    """Replicas whose tier was written to in most of the last half hour and gave back next to nothing."""
+    """Replicas whose tier gave back next to nothing in the last half hour, though it was asked or written to."""
     cells = int(INERT_S // window.step)
     out = np.zeros(len(window.units), bool)
     if window.stop - window.start < cells or not len(out):
@@ -258,16 +258,22 @@ def _inert(window: Window) -> B:
             np.nan_to_num(window.value("tier_stored", cells)),
             np.nan_to_num(window.value("store_written", cells)),
         )
-        thirds = written[:, : cells // 3 * 3].reshape(len(out), 3, -1).sum(axis=2) > 0
+        always = (written[:, : cells // 3 * 3].reshape(len(out), 3, -1).sum(axis=2) > 0).all(axis=1)
         asked = window.total("tier_queries", cells)
         found = np.nan_to_num(window.total("tier_hits", cells)) + np.nan_to_num(
             window.total("store_read", cells)
         )
         loaded = np.nan_to_num(window.total("tier_loaded", cells))
-        # Enough must have been asked for; where look-ups are not counted, the device's own look-ups stand for them.
-        looked = np.where(np.isnan(asked), window.total("queries", cells), asked)
-        missed = np.where(np.isnan(asked), (found == 0) & (loaded == 0), found < 0.01 * asked)
-        still = thirds.all(axis=1) & (looked >= LOOKED_UP) & missed
+        told = (asked >= LOOKED_UP) & (found < 0.01 * asked)
+        silent = (
+            np.isnan(asked)
+            & always
+            & (window.total("queries", cells) >= LOOKED_UP)
+            & (found == 0)
+            & (loaded == 0)
+        )
+    # A replica that only computes prompts asks its connector and finds nothing there by design.
+    still = (told | silent) & ~roles(window).prefill
     return np.asarray(still & untouched(window, INERT_S), bool)
 
 

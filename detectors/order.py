@@ -1,8 +1,8 @@
-"""What came first on each replica: pressure (more demand, or more running and more KV in use) or lost prefix hits.
+"""What came first on each replica: pressure (more demand, longer prompts, or more running and more KV in use) or lost hits.
 
 Crowding is a cause of lost hits and an effect of them, so it must have come first. A jump in demand is no effect of
-lost hits (new sessions have no prefix yet), so it may come with them. All are watched over the same two minutes, so
-that none is late. The memory is JSON: replica -> [crowded since, surging since, hits lost since].
+lost hits (new sessions have no prefix yet), and neither are prompts that grow: those may come with them. All are watched
+over the same two minutes, so that none is late. The memory is JSON: replica -> [crowded, surging, hits lost, growing since].
 """
 
 from __future__ import annotations
@@ -22,24 +22,30 @@ SPAN_S = 120.0
 LEAD_S = 15.0
 SURGE_SLACK_S = 120.0
 NEW_S = 300.0
-_PARTS = ("crowded", "surging", "lost")
+LONGER = 1.25
+_PARTS = ("crowded", "surging", "lost", "growing")
 
 
 @dataclass
 class Order:
-    """Unix seconds since when each replica is crowded, meets a surge, and has lost its hits; NaN where it does not."""
+    """Unix seconds since when each replica is crowded, meets a surge, has lost its hits, and its pool's prompts are longer
+    than usual; NaN where it does not."""
 
     crowded: F
     surging: F
     lost: F
+    growing: F
 
     @classmethod
     def of(cls, state: Json, window: Window) -> Order:
         """Read the memory back for the window's replicas."""
         known = state.get("order", {})
-        rows = [known.get(u.key, (None, None, None)) for u in window.units]
+        rows = [known.get(u.key, ()) for u in window.units]
         return cls(
-            *(np.asarray([np.nan if r[k] is None else r[k] for r in rows], np.float64) for k in range(3))
+            *(
+                np.asarray([np.nan if len(r) <= k or r[k] is None else r[k] for r in rows], np.float64)
+                for k in range(len(_PARTS))
+            )
         )
 
     def to_json(self, window: Window) -> Json:
@@ -54,7 +60,9 @@ class Order:
 
 def watch(order: Order, window: Window, normal: Normal) -> None:
     """Move the memory on by one tick: a state that ends is forgotten, one that begins is dated."""
-    m = now(window, max(1, int(SPAN_S // window.step)), "running", "kv", "arrivals", "hit", "n")
+    m = now(
+        window, max(1, int(SPAN_S // window.step)), "running", "kv", "arrivals", "hit", "n", "prompt_length"
+    )
     # Half as long a span spreads 1.4 times as much as the one that the normal was learnt over.
     with np.errstate(invalid="ignore", divide="ignore"):
         busy = m["running"] >= 1.7 * np.maximum(normal.centre["running"], 1.0)
@@ -62,7 +70,18 @@ def watch(order: Order, window: Window, normal: Normal) -> None:
         more, far = normal.factor("arrivals", m["arrivals"]), normal.z("arrivals", m["arrivals"]) / 1.4
         surging = (more >= 1.25) & (far >= 3)
         lost = (normal.z("hit", m["hit"]) / 1.4 <= -4) & (m["n"] >= 3)
-    for part, is_so in (("crowded", crowded), ("surging", surging)):
+        growing = np.zeros(len(window.units), bool)
+        longer = normal.factor("prompt_length", m["prompt_length"])
+        beyond = normal.z("prompt_length", m["prompt_length"]) / 1.4
+        for idx in window.pools.values():
+            # One replica's prompts wander; contexts that grow do so on the whole pool.
+            seen = idx[~np.isnan(longer[idx])]
+            growing[idx] = (
+                len(seen) > 0
+                and float(np.median(longer[seen])) >= LONGER
+                and float(np.median(beyond[seen])) >= 3
+            )
+    for part, is_so in (("crowded", crowded), ("surging", surging), ("growing", growing)):
         since = getattr(order, part)
         # What led to the loss stays its cause until the hits are back, even if it has gone itself.
         setattr(order, part, np.where(is_so, _begun(since, window), np.where(lost, since, np.nan)))
@@ -78,6 +97,7 @@ def pressure_first(order: Order, window: Window) -> NDArray[np.bool_]:
     out = np.ones(len(window.units), bool)
     with np.errstate(invalid="ignore"):
         first = (order.crowded + LEAD_S <= order.lost) | (order.surging <= order.lost + SURGE_SLACK_S)
+        first |= order.growing + LEAD_S <= order.lost
     for idx in window.pools.values():
         lost = idx[~np.isnan(order.lost[idx])]
         if len(lost):

@@ -9,9 +9,11 @@ Formula
     Over four minutes, per replica, against its own normal: prefix hits down (z <= -5, at least 15 points and
     the miss share x1.5),
     computed tokens per request >= x1.6, no restart in ten minutes. On most replicas that lost them the loss
-    began before demand had reached x1.25 or running requests and KV usage x1.7, and prefill takes x1.5 and at
-    least a tenth of the objective. At least half of the pool, or a single
+    began before demand or the length of prompts had reached x1.25 or running requests and KV usage x1.7, and prefill takes
+    x1.5 and at least a tenth of the objective. At least half of the pool, or a single
     replica whose peers kept their hits.
+
+    Or never: not one hit of 50,000 tokens in half an hour nor before, on traffic known to share prefixes (``prefix_never``).
 
     Which: sessions change replica between turns more often than before (routing); one replica alone (its
     engine); a release or restart
@@ -27,7 +29,7 @@ Look-alikes
     prefixes), a cache that never hit.
 
 Source
-    incidents.md B4: vllm#42948, vllm#48435, vllm#36084.
+    incidents.md B4: vllm#42948, vllm#48435, vllm#36084, vllm#51198.
 """
 
 from __future__ import annotations
@@ -38,11 +40,13 @@ from numpy.typing import NDArray
 from core.incidents import Finding, RuledOut
 from detectors.case import Case, Row
 from detectors.chain import Link, follow
+from detectors.changes import releases
 from detectors.contract import Json, Verdict
 from detectors.late import strictest_objective
 from detectors.measures import QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.order import Order, pressure_first, watch
+from detectors.prefix_never import never_hits, tell_never
 from detectors.sessions import moved_share
 from detectors.tail import learn_tail
 from detectors.window import Window
@@ -59,6 +63,7 @@ _FLOORS = {
     "kv": 0.1,
     "arrivals": 0.1,
     "waiting": 0.1,
+    "prompt_length": 0.1,
 }
 
 
@@ -103,12 +108,17 @@ class PrefixCacheLoss:
                 & ~pressure_first(order, window)
             )
         findings = []
+        never = never_hits(window)
         for pool, idx in window.pools.items():
             hit = idx[lost[idx]]
             seen = idx[~np.isnan(m["hit"][idx])]
             alone = len(hit) == 1 and len(seen) > 1
             if len(hit) and (alone or 2 * len(hit) >= len(seen)):
                 findings.append(self._finding(window, baseline, normal, m, pool, seen, hit))
+                continue
+            silent = idx[never[idx]]
+            if len(silent) and (f := tell_never(window, pool, silent, seen, normal, m)) is not None:
+                findings.append(f)
         return Verdict(findings, order.to_json(window))
 
     def _finding(
@@ -224,13 +234,7 @@ def _which(
             "routing",
             f"Sessions change replica at {percent(moved)} of their turns (before: {percent(before)}): routing.",
         )
-    released = [
-        e
-        for e in window.events
-        if e.kind in ("deploy", "release", "flag")
-        and onset - 1800 <= e.ts <= onset + 60
-        and e.pool in ("", pool)
-    ]
+    released = releases(window, pool, onset - 1800, onset + 60)
     if released:
         return (
             "release",

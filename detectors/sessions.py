@@ -82,19 +82,43 @@ def working_set(
     return WorkingSet(len(last), total, float(last.mean()), capacity * len(units))
 
 
-def usual_r(window: Window, units: NDArray[np.intp], until: float, marks: int = 24) -> float | None:
-    """Median ``r`` of some replicas at marks of five minutes before ``until``, without spans kept out of baselines."""
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What is usual for a pool: ``r``, the tokens that the *seen* sessions need together, and the spread of their logarithm."""
+
+    r: float
+    need: float
+    spread: float
+
+
+def usual(window: Window, units: NDArray[np.intp], until: float, marks: int = 48) -> Usual | None:
+    """Medians at marks of two and a half minutes before ``until``, without spans kept out of baselines; None under 8 of them."""
+    memo = ("usual", units.tobytes(), until)
+    if memo in window.memo:
+        return window.memo[memo]  # type: ignore[no-any-return]
     capacity = mean_capacity(window, units)
     mine = {int(u) for u in units}
-    out = []
+    found = []
     for k in range(marks):
-        at = until - 300.0 * k
+        at = until - 150.0 * k
         if any(u in mine and a - ACTIVE_S <= at <= b for u, a, b in window.excluded):
             continue
-        found = working_set(window, units, capacity, at)
-        if found is not None:
-            out.append(found.r)
-    return float(np.median(out)) if len(out) >= 4 else None
+        one = working_set(window, units, capacity, at)
+        if one is not None:
+            found.append((one.r, one.seen * one.context))
+    out = None
+    if len(found) >= 8:
+        r, need = np.asarray(found).T
+        centre = float(np.median(need))
+        out = Usual(float(np.median(r)), centre, 1.4826 * float(np.median(np.abs(np.log(need / centre)))))
+    window.memo[memo] = out
+    return out
+
+
+def usual_r(window: Window, units: NDArray[np.intp], until: float) -> float | None:
+    """The usual ``r`` of some replicas before ``until``; None where too little is known."""
+    known = usual(window, units, until)
+    return None if known is None else known.r
 
 
 def mean_capacity(window: Window, units: NDArray[np.intp]) -> float:

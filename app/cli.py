@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from app.commands import analyse, data, demo, incidents, inspect, operate
+from app.commands import analyse, data, demo, incidents, inspect, odd, operate
 from app.commands.context import settings
 
 cli = typer.Typer(
@@ -63,6 +63,7 @@ cli.command("import-outputs")(data.import_outputs)
 cli.command("import-requests")(data.import_requests)
 cli.command("mark")(data.mark)
 cli.command("backtest")(analyse.backtest)
+cli.command("odd")(odd.odd)
 cli.add_typer(incidents.incidents_cli, name="incidents")
 cli.command("check")(inspect.check)
 cli.command("doctor")(inspect.doctor)

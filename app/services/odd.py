@@ -1,0 +1,190 @@
+"""What was odd in this window: every stored signal of every replica against its own earlier past, the oddest
+first.
+
+For the hour when no kind of incident explains what is seen: it names signals, not causes, and never
+pages. Statistics: ``detectors/series/rarity.py`` (docs/odd.md). Bounded work: at most :data:`FRAMES`
+frames are read, from fewer minutes where there are more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from app.services.odd_series import Found, Key, series_of, unit_of
+from core.frames import FloatArray, Frame
+from detectors.series.rarity import BLOCKS, Rarity, discoveries, rarity, share_rarity
+from detectors.series.records import beyond_range
+from detectors.series.scorer import ALARM, UNITS
+from sql.store import Store
+
+CELL = 60.0
+BACK, MOST_BACK = 12, 86400.0
+"""Twelve windows of past, at most a day, are asked for: with ten block means Student's t can reach one in a million."""
+FRAMES = 16_000
+FALSE_SHARE = 0.05
+"""Share of false rows among those listed that is accepted."""
+LEAST_CHANGE = 0.1
+"""A smaller move of the mean (relative to its past) is left out unless its extremes moved, whatever its p."""
+
+
+@dataclass(frozen=True, slots=True)
+class OddRow:
+    """One signal in one pool. ``replicas`` are the odd ones of ``tested``, the oddest first; numbers are those of the oddest.
+
+    ``before``: median of the past; ``now``: mean of the window; ``p``: rarity of the oddest; ``q``: false discovery rate over
+    all that was tested; ``since``: start of the first minute that lay beyond all before it (Unix seconds), None where none did.
+    """
+
+    signal: str
+    what: str
+    class_: str
+    labels: tuple[tuple[str, str], ...]
+    pool: str
+    replicas: tuple[str, ...]
+    tested: int
+    unit: str
+    before: float
+    now: float
+    direction: str
+    p: float
+    q: float
+    strength: float
+    since: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        """For ``--json``: field names as in other commands, ``class`` without its underscore."""
+        row = asdict(self)
+        row["class"] = row.pop("class_")
+        row["labels"] = dict(self.labels)
+        row["replicas"] = list(self.replicas)
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class OddReport:
+    """``tested`` series were judged by ``past_seconds`` of past. ``why_empty`` says why nothing could be tested, else ""."""
+
+    rows: tuple[OddRow, ...]
+    tested: int
+    past_seconds: float
+    why_empty: str = ""
+
+
+def odd(store: Store, start: float, end: float, *, pool: str = "", class_: str = "") -> OddReport:
+    """The odd signals of [start, end), of one pool or class where named; ValueError where ``end`` is not after ``start``."""
+    if end <= start:
+        raise ValueError("end is not after start")
+    oldest = store.oldest()
+    cells = max(1, round((end - start) / CELL))
+    # Whole cells, so that blocks of the past are exactly as long as the window.
+    begin = end - cells * CELL
+    available = 0 if oldest is None else int((begin - oldest) // CELL)
+    past = min(BACK * cells, available, max(BLOCKS * cells, int(MOST_BACK // CELL)))
+    past = past // cells * cells
+    if past < BLOCKS * cells:
+        return OddReport((), 0, past * CELL, f"needs {BLOCKS} windows of earlier data, has {past // cells}")
+    edges = np.asarray(begin - past * CELL + CELL * np.arange(past + cells + 1), np.float64)
+    places = {
+        row.id: (row.target.pool, row.target.replica or row.target.address.rsplit(":", 1)[0])
+        for row in store.targets()
+        if not pool or row.target.pool == pool
+    }
+    found = series_of(_frames(store, edges, past, list(places)), places, edges, past, class_)
+    if not found.values:
+        return OddReport((), 0, past * CELL, "no data in this window and its past")
+    keys, values, judged = _judge(found, past)
+    rows = _fold(keys, values, edges, past, judged, discoveries(judged.p))
+    return OddReport(tuple(rows), int((~np.isnan(judged.p)).sum()), past * CELL)
+
+
+def _judge(found: Found, past: int) -> tuple[list[Key], FloatArray, Rarity]:
+    """Every series with its values and its rarity."""
+    keys, tails = sorted(found.values), sorted(found.shares)
+    values = np.stack([found.values[k] for k in keys])
+    # Times and sizes of requests have long tails: their logarithms are what is roughly bell-shaped.
+    logs = np.asarray([k.what == "mean" for k in keys])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shown = np.where(logs[:, None], np.log(np.maximum(values, 1e-9)), values)
+    judged = rarity(shown[:, :past], shown[:, past:])
+    before, now = (np.where(logs, np.exp(np.where(logs, x, 0.0)), x) for x in (judged.before, judged.now))
+    parts = [Rarity(judged.p, before, now)]
+    if tails:
+        k, n = (np.stack([found.shares[t][i] for t in tails]) for i in (0, 1))
+        parts.append(share_rarity((k[:, :past], n[:, :past]), (k[:, past:], n[:, past:])))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            values = np.vstack([values, k / n])
+    p, before, now = (np.concatenate([getattr(x, name) for x in parts]) for name in ("p", "before", "now"))
+    return keys + tails, values, Rarity(p, before, now)
+
+
+def _frames(store: Store, edges: FloatArray, past: int, targets: Sequence[int]) -> Iterator[Frame]:
+    """Frames of the cells, all or an even choice of minutes of the past and of the window, so that reading stays short."""
+    probe = sum(1 for _ in store.frames(float(edges[-2]), float(edges[-1]), target_ids=targets))
+    every = max(1, int(np.ceil(max(probe, 1) * (len(edges) - 1) / FRAMES)))
+    if every == 1:
+        yield from store.frames(float(edges[0]), float(edges[-1]), target_ids=targets)
+        return
+    for i in range(len(edges) - 1):
+        if i % every == 0:
+            yield from store.frames(float(edges[i]), float(edges[i + 1]), target_ids=targets)
+
+
+def _fold(
+    keys: Sequence[Key],
+    values: FloatArray,
+    edges: FloatArray,
+    past: int,
+    judged: Rarity,
+    q: FloatArray,
+) -> list[OddRow]:
+    """Series of one signal of one pool that moved in one direction are one row."""
+    p, before, now = judged.p, judged.before, judged.now
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    tested: dict[tuple[Any, ...], int] = {}
+    for i, k in enumerate(keys):
+        if np.isnan(q[i]):
+            continue
+        same = (k.pool, k.signal, k.what, k.class_, k.labels)
+        tested[same] = tested.get(same, 0) + 1
+        if q[i] <= FALSE_SHARE and _moved(before[i], now[i]):
+            groups.setdefault((*same, bool(now[i] > before[i])), []).append(i)
+    rows = []
+    for group, members in groups.items():
+        members.sort(key=lambda i: (p[i], keys[i].replica))
+        top, n = members[0], tested[group[:-1]]
+        k = keys[top]
+        strength = float(sum(-np.log10(max(p[i], 1e-12)) for i in members) / np.sqrt(n))
+        rows.append(
+            OddRow(
+                signal=k.signal,
+                what=k.what,
+                class_=k.class_,
+                labels=k.labels,
+                pool=k.pool,
+                replicas=tuple(keys[i].replica for i in members),
+                tested=n,
+                unit=unit_of(k),
+                before=float(before[top]),
+                now=float(now[top]),
+                direction="up" if group[-1] else "down",
+                p=float(p[top]),
+                q=float(q[top]),
+                strength=strength,
+                since=_since(edges, values[top], past),
+            )
+        )
+    return sorted(rows, key=lambda r: (-r.strength, r.signal, r.pool))
+
+
+def _moved(before: float, now: float) -> bool:
+    return abs(now - before) > LEAST_CHANGE * abs(before)
+
+
+def _since(edges: FloatArray, values: FloatArray, past: int) -> float | None:
+    """The first cell of the window that the series detector's value view would raise: beyond everything before it."""
+    beyond = beyond_range(values)[past:] / UNITS["value"] >= ALARM
+    return float(edges[past + int(np.argmax(beyond))]) if beyond.any() else None

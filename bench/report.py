@@ -156,23 +156,26 @@ def _said(row: Row) -> str:
     return row.said or NOTHING
 
 
-def confusion(total: Total) -> dict[str, Counter[str]]:
-    """True kind -> said kind -> how often. What nothing explains stands under :data:`CALM`."""
-    out: dict[str, Counter[str]] = {}
+Matrix = dict[str, Counter[tuple[str, bool]]]
+
+
+def confusion(total: Total) -> Matrix:
+    """True kind -> (said kind, whether that is right or accepted) -> how often. What nothing explains: :data:`CALM`."""
+    out: Matrix = {}
     for row in total.rows:
-        out.setdefault(row.kind, Counter())[row.said or NOTHING] += 1
+        out.setdefault(row.kind, Counter())[row.said or NOTHING, row.kind_right] += 1
     for row in total.unknown:
-        out.setdefault("unknown", Counter())[row.said or NOTHING] += 1
+        out.setdefault("unknown", Counter())[row.said or NOTHING, row.said in ("", *UNNAMED)] += 1
     if total.false:
-        out[CALM] = Counter(f.kind for f in total.false)
+        out[CALM] = Counter((f.kind, False) for f in total.false)
     return out
 
 
-def confusion_lines(matrix: dict[str, Counter[str]]) -> list[str]:
-    """True kinds and what was said of them, most frequent first, other kinds marked with ``!``."""
+def confusion_lines(matrix: Matrix) -> list[str]:
+    """True kinds and what was said of them, most frequent first; ``!`` marks what is wrong."""
     lines = []
     for kind in sorted(matrix, key=lambda k: (k == CALM, k)):
-        said = ", ".join(f"{k} {v}" if k == kind else f"! {k} {v}" for k, v in matrix[kind].most_common())
+        said = ", ".join(f"{'' if ok else '! '}{k} {v}" for (k, ok), v in matrix[kind].most_common())
         lines.append(f"{kind:26s} {said}")
     return lines
 
@@ -180,22 +183,20 @@ def confusion_lines(matrix: dict[str, Counter[str]]) -> list[str]:
 def markdown(total: Total, head: str) -> str:
     """The confusion matrix and the figures as a page."""
     matrix = confusion(total)
-    said = {k for c in matrix.values() for k in c}
+    said = {k for c in matrix.values() for k, _ in c}
     columns = [*sorted(said - {NOTHING}), *([NOTHING] if NOTHING in said else [])]
     rows = sorted(matrix, key=lambda k: (k == CALM, k == "unknown", k))
     out = ["# What is said of which fault", "", head, "", "```", *total.lines(), "```", ""]
-    out += ["Rows are what was true, columns what was said.", ""]
+    out += ["Rows are what was true, columns what was said; bold is right or accepted.", ""]
     numbers = {name: i + 1 for i, name in enumerate(columns)}
     out += ["| true \\ said | " + " | ".join(str(numbers[c]) for c in columns) + " |"]
     out += ["|---|" + "---:|" * len(columns)]
     for kind in rows:
-        cells = [_cell(matrix[kind][c], c == kind) for c in columns]
+        cells = [_cell(matrix[kind][c, True], matrix[kind][c, False]) for c in columns]
         out.append(f"| {kind} | " + " | ".join(cells) + " |")
     out += ["", "Columns: " + " · ".join(f"{i} `{name}`" for name, i in numbers.items()) + ".", ""]
     return "\n".join(out)
 
 
-def _cell(n: int, diagonal: bool) -> str:
-    if not n:
-        return ""
-    return f"**{n}**" if diagonal else str(n)
+def _cell(right: int, wrong: int) -> str:
+    return " + ".join([f"**{right}**"] * bool(right) + [str(wrong)] * bool(wrong))

@@ -61,7 +61,7 @@ def check_form(folder: Path, name: str) -> dict[str, Any]:
     assert len(attempts) > len(answers)
     for row in (*answers, *attempts):
         assert truth["start"] - 60 <= row["ts"] <= truth["end"]
-    assert sum(score_text(r["output"]).hard for r in answers) <= 0.5 * len(answers)
+    assert sum(score_text(r["output"]).verdict == "hard" for r in answers) <= 0.5 * len(answers)
     for incident in truth["incidents"]:
         assert incident["kind"] in KINDS
         assert set(incident["accept"]) <= set(KINDS)

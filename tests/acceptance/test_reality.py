@@ -23,7 +23,7 @@ FAULTS = ("garble_replica-11", "overload-11", "slow_replica-11", "storm_load-11"
 
 @dataclass(frozen=True)
 class World:
-    """Scrapes taken as one, lag in seconds, signals that nobody exports, seconds of the past that are unknown; what to look at."""
+    """Scrapes taken as one, lag in seconds, signals nobody exports, seconds of unknown past; the histories to look at."""
 
     every: int = 1
     lag: float = 30.0

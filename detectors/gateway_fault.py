@@ -152,7 +152,7 @@ class GatewayFault:
         idx: Units,
         seen: Seen,
     ) -> Finding | None:
-        if _apart(window, idx):
+        if apart(window, idx):
             return None
         log = window.gateway
         n, total = (float(log.total(pool, x, MINUTES).sum()) for x in ("ttft_n", "ttft_sum"))
@@ -258,7 +258,7 @@ class GatewayFault:
                 RuledOut(
                     "kv_transfer_slow",
                     "prefill and decode apart",
-                    "apart" if _apart(window, idx) else "one pool does both",
+                    "apart" if apart(window, idx) else "one pool does both",
                 ),
             ),
             now=[
@@ -280,7 +280,7 @@ def _idle(normal: Normal, m: dict[str, F], idx: Units) -> bool:
     return not waiting >= 3 and not ttft >= 2 * max(usual, 0.02)
 
 
-def _apart(window: Window, idx: Units) -> bool:
+def apart(window: Window, idx: Units) -> bool:
     """Whether prefill and decode are apart here: by what the engines say of themselves, or because KV is transferred."""
     roles = {f.role for i in idx if (f := window.facts(int(i))) is not None}
     moved = window.value(f"{TRANSFER}:n", 40)[idx]

@@ -19,6 +19,7 @@ from detectors.prefix_cache_loss import PrefixCacheLoss
 from detectors.retry_storm import RetryStorm
 from detectors.slow_replica import SlowReplica
 from detectors.spec_decode_collapse import SpecDecodeCollapse
+from detectors.stuck_requests import StuckRequests
 from detectors.tail_latency_spike import TailLatencySpike
 from detectors.telemetry_fault import TelemetryFault
 from detectors.wedged import Wedged
@@ -33,6 +34,7 @@ def detectors() -> tuple[Detector, ...]:
         CapacityLost(),
         ErrorBurst(),
         GatewayFault(),
+        StuckRequests(),
         PrefixCacheLoss(),
         KvLeak(),
         KvEvictionStorm(),

@@ -7,10 +7,11 @@ Idea
 Formula
     Per pool, over two minutes, from the gateway's log and from the engines (whichever sees more failures)::
 
-        begins   attempts >= 1.5 x normal, completions <= 1.1 x normal, failed + refused + left >= 30 % of attempts
+        begins   attempts >= 1.5 x normal, completions 0.2 to 1.1 x normal, failed + refused + left >= 30 % of attempts
         goes on  attempts >= 1.5 x normal and attempts / completions >= 1.25
         order    failures did not begin more than a minute after attempts had risen to 1.5 x
 
+    Where prefill and decode are apart, answers depend on another pool, and this one is not judged.
     Without a request id a retry is not told from a new request: the measure is attempts per completion, not a count of repeats.
 
 Signals
@@ -18,8 +19,8 @@ Signals
     errors_total, aborted_total, request_success_total.
 
 Look-alikes
-    capacity_shortfall (completions rise with demand), error_burst (failures without more attempts), users who stop answers when
-    it is slow (a few per cent), a surge.
+    capacity_shortfall (completions rise with demand), error_burst (failures without more attempts), an outage, users who
+    stop answers when it is slow (a few per cent), a surge.
 
 Source
     incidents.md A8: smg-project/smg#2247, sglang#9803, inference-sim#963.
@@ -37,7 +38,8 @@ from detectors.answers import BLOCK_MIN, NEEDS, engines, gateway, usable_minutes
 from detectors.attempts import OK
 from detectors.case import Case, Row
 from detectors.contract import Json, Verdict
-from detectors.measures import TTFT, needs, now
+from detectors.gateway_fault import apart
+from detectors.measures import TRANSFER, TTFT, needs, now
 from detectors.normal import GAP_S, MIN_BLOCKS, Normal, learn
 from detectors.stats import centre_spread
 from detectors.window import Window, nansum
@@ -46,7 +48,7 @@ from detectors.wording import number, percent, times
 F = NDArray[np.float64]
 Units = NDArray[np.intp]
 _FLOORS = {"running": 0.15, "waiting": 0.1, "done": 0.1}
-MORE, NOT_MORE, LOST, PER_DONE = 1.5, 1.1, 0.3, 1.25
+MORE, NOT_MORE, LOST, PER_DONE, WORKS = 1.5, 1.1, 0.3, 1.25, 0.2
 SLACK_S = 60.0
 
 
@@ -82,7 +84,7 @@ class Flow:
         """Whether this is a storm by itself."""
         return (
             self.more >= MORE
-            and self.done <= NOT_MORE * self.usual_done
+            and WORKS * self.usual_done <= self.done <= NOT_MORE * self.usual_done
             and self.share >= LOST
             and self.lost >= 20
         )
@@ -98,7 +100,7 @@ class RetryStorm:
 
     kind = "retry_storm"
     needs = tuple(dict.fromkeys((*NEEDS, *needs("running", "waiting"))))
-    hists = (TTFT,)
+    hists = (TTFT, f"{TRANSFER}:mean")
 
     def fit(self, history: Window, as_of: float) -> Json:
         """Usual attempts and completions per minute of each pool, by the gateway and by the engines."""
@@ -129,7 +131,7 @@ class RetryStorm:
                 storm = next((f for f in flows if f.lasts), None)
             elif storm is not None and "storm" not in known and not in_order:
                 storm = None
-            if storm is not None:
+            if storm is not None and not apart(window, idx):
                 kept["storm"] = known.get("storm", min(kept["lost"], window.end) - 60.0)
                 findings.append(self._finding(window, normal, m, pool, idx, storm, kept))
             if kept:

@@ -14,7 +14,8 @@ Signals
     prompt_tokens_total, request_success_total, ttft_seconds.
 
 Look-alikes
-    Idle (nothing runs), a long prefill (prefilled tokens rise), a slow survivor (tokens flow), missing scrapes (telemetry_fault).
+    Slots that zombies had filled while work still went on (stuck_requests), idle (nothing runs), a long
+    prefill (prefilled tokens rise), a slow survivor (tokens flow), missing scrapes (telemetry_fault).
 
 Source
     incidents.md D1-D6: vllm#39863, vllm#2731, sglang#6624; D4 and D6 are not incidents.
@@ -29,6 +30,7 @@ from core.incidents import Finding, RuledOut
 from detectors.believable import still_answering
 from detectors.case import Case, Row
 from detectors.contract import Json, Verdict
+from detectors.ledger import HISTS, NEEDS, learn_ledger, ledger, usual_of
 from detectors.measures import TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.window import Window, nansum
@@ -47,18 +49,21 @@ class Wedged:
     """See the module's docstring."""
 
     kind = "wedged"
-    needs = needs(
-        "running",
-        "waiting",
-        "generated",
-        "live_prefill",
-        "live_decode",
-        "queries",
-        "prompt",
-        "finished",
-        "kv",
+    needs = (
+        *needs(
+            "running",
+            "waiting",
+            "generated",
+            "live_prefill",
+            "live_decode",
+            "queries",
+            "prompt",
+            "finished",
+            "kv",
+        ),
+        *NEEDS,
     )
-    hists = (TTFT,)
+    hists = (TTFT, *HISTS)
 
     def __init__(self, least_s: float = 60.0, least_scrapes: int = 4) -> None:
         self.least_s = least_s
@@ -66,7 +71,9 @@ class Wedged:
 
     def fit(self, history: Window, as_of: float) -> Json:
         """The usual time to first token: how long a legal prefill may take."""
-        return learn(history, as_of, dict.fromkeys(_MEASURES, 0.1))
+        out = learn(history, as_of, dict.fromkeys(_MEASURES, 0.1))
+        out["ledger"] = learn_ledger(history, as_of)
+        return out
 
     def evaluate(self, window: Window, baseline: Json, state: Json) -> Verdict:
         """One finding a pool with wedged replicas."""
@@ -94,13 +101,22 @@ class Wedged:
         hit = (long >= need - 1e-9) & (count >= self.least_scrapes) & answers
         # Numbers that stand still while answers go out are a fault of the telemetry.
         hit &= ~still_answering(window, np.where(hit, long, 0.0))
+        # Slots that zombies had filled while work still went on are no wedge: stuck_requests says so, as long as it lasts.
+        known = state.get("filled", ())
+        filled = np.asarray([u.key in known for u in window.units], bool) & (long > 0)
+        if (fresh := hit & ~filled).any():
+            ago = np.where(fresh, long // window.step, 0).astype(np.intp)
+            before = ledger(window, usual_of(baseline.get("ledger", {}), window), ago)
+            filled |= fresh & before.unaccounted & before.progress
+        hit &= ~filled
         findings = []
         for pool, idx in window.pools.items():
             stuck = idx[hit[idx]]
             if len(stuck):
                 case = Case(window, pool, stuck, idx, normal, now(window, 4, *_MEASURES))
                 findings.append(self._finding(case, float(long[stuck].max()), bool(live[stuck].all())))
-        return Verdict(findings, {})
+        keys = [u.key for u, full in zip(window.units, filled, strict=True) if full]
+        return Verdict(findings, {"filled": keys} if keys else {})
 
     def _finding(self, case: Case, long: float, live: bool) -> Finding:
         window, v = case.window, case.now

@@ -83,6 +83,60 @@ def quotes(text: str, rng: random.Random) -> str:
     return text.encode("utf-8", "replace").decode("cp1252", "replace")
 
 
+def drift(text: str, rng: random.Random) -> str:
+    """After a third of the text, one sentence again and again with a word and a number of it changed each time."""
+    words = [w for w in text.split() if w.isalpha()] or ["word"]
+    unit = (words * 14)[:14]
+    out = []
+    for i in range(30):
+        unit[rng.randrange(len(unit))] = rng.choice(words)
+        out.append(f"{' '.join(unit)} {i * 7 % 31}.")
+    return text[: len(text) // 3] + " ".join(out)
+
+
+def fluctuating(text: str, rng: random.Random) -> str:
+    """After a third of the text, one phrase for ever, with one word of four changed from repeat to repeat."""
+    words = [w for w in text.split() if w.isalpha() and len(w) > 3] or ["word"]
+    a = " ".join((words * 9)[:9])
+    return text[: len(text) // 3] + " ".join(f"{a} {rng.choice(words)}," for _ in range(40))
+
+
+def spaces(text: str, rng: random.Random) -> str:
+    """After a third of the text, white space to the end."""
+    third = text[: len(text) // 3]
+    return third + "".join(rng.choice(" \n\t ") for _ in range(2 * len(third) + 64))
+
+
+def empty(text: str, rng: random.Random) -> str:
+    """Nothing, or a line break."""
+    return rng.choice(("", "\n", "  "))
+
+
+def token(text: str, rng: random.Random) -> str:
+    """A mark of a chat template somewhere."""
+    mark = rng.choice(
+        (
+            "<|im_end|>",
+            "</s>",
+            "<|eot_id|>",
+            "<end_of_turn>",
+            "[/INST]",
+            "<|endoftext|>",
+            "<pad>",
+            "<\uff5cend\u2581of\u2581sentence\uff5c>",
+        )
+    )
+    at = rng.randrange(1, len(text))
+    return text[:at] + mark + text[at:]
+
+
+def switched(text: str, rng: random.Random) -> str:
+    """The second half in another script."""
+    return text[: len(text) // 2] + "".join(
+        rng.choice("ошибка сервер данные модель ответ работает ") for _ in range(len(text) // 2)
+    )
+
+
 KINDS: Mapping[str, tuple[str, Breaker]] = {
     "loop, 2 words, 512 in all": ("latin", loop(2, 512)),
     "loop, 12 words, 512": ("latin", loop(12, 512)),
@@ -90,6 +144,12 @@ KINDS: Mapping[str, tuple[str, Breaker]] = {
     "loop, 50 words, 200": ("latin", loop(50, 200)),
     "loop, 20 words, 80": ("latin", loop(20, 80)),
     "counting loop, 10 words, 20 times": ("latin", counting(10, 20)),
+    "drifting loop, a word changes": ("latin", drift),
+    "drifting loop, one slot changes": ("latin", fluctuating),
+    "white space to the end": ("any", spaces),
+    "empty": ("any", empty),
+    "leaked special token": ("any", token),
+    "second half in another script": ("latin", switched),
     "one character, 64 times": ("any", run(64)),
     "U+FFFD, 2": ("any", insert("\ufffd", 2)),
     "mojibake, all": ("accents", mojibake(1.0)),

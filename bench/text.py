@@ -1,11 +1,17 @@
 """How often the text rules are right, and how fast they are.
 
-    python bench/text.py [--shared DIR] [--texts 400]
+    python -m bench.text [--shared DIR] [--texts 400] [--json] [--traces FILE.parquet]
 
 Recall: ordinary texts broken in known doses (``bench/corrupt.py``). False positives: model outputs of the shared traces that
 no label calls degenerate, outputs of the labelled histories whose acceptance length is normal, and files found on this machine
 (Python, manual pages, documentation, JSON, JavaScript). Speed: processor milliseconds for 1.2 kB, one core, nothing remembered.
 Without the shared folder the texts are Python's own help pages.
+
+``--json`` prints one object: ``outputs_per_second`` (1,200 characters each, prompts known, one core),
+``false_positives_per_10k`` (hard on rows labelled normal and not overruled by hand), ``hard_on_normal_per_10k`` (before
+that), ``recall`` by kind of corruption, ``natural`` (of the outputs labelled by hand as degenerate). ``--traces`` names the
+Parquet file: columns ``output``, ``auto_label`` (or ``label``), and ``prompt`` where there is one. Labels by hand are in
+``bench/natural_degenerates.tsv``, as ids.
 """
 
 from __future__ import annotations
@@ -19,7 +25,11 @@ import sysconfig
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import zstandard
 
@@ -29,15 +39,51 @@ from core.text import score_text
 CUT = 2000
 
 
-def trace_texts(shared: Path) -> list[str]:
-    """Outputs of the shared traces that are labelled normal and long enough to be broken."""
-    path = shared / "traces" / "text" / "outputs_permissive.parquet"
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One output of the traces: its heuristic label, and the label by hand (empty where nobody read it)."""
+
+    output: str
+    prompt: str | None
+    normal: bool
+    hand: str
+
+
+def traces_path(shared: Path) -> Path:
+    """Where the shared traces have their texts."""
+    return shared / "traces" / "text" / "outputs_permissive.parquet"
+
+
+def trace_rows(path: Path) -> list[Row]:
+    """Every output of a Parquet file; none where there is no file."""
     if not path.is_file():
         return []
     import pandas as pd
 
-    frame = pd.read_parquet(path, columns=["output", "auto_label"])
-    return [str(t) for t in frame.output[frame.auto_label == "normal"]]
+    frame = pd.read_parquet(path)
+    labels = frame["auto_label" if "auto_label" in frame else "label"]
+    prompts = frame["prompt"] if "prompt" in frame else [""] * len(frame)
+    hand = hand_labels()
+    return [
+        Row(
+            str(o),
+            str(p) if isinstance(p, str) and p else None,
+            str(a) == "normal",
+            hand.get(output_id(str(o)), ""),
+        )
+        for o, p, a in zip(frame["output"], prompts, labels, strict=True)
+    ]
+
+
+def output_id(text: str) -> str:
+    """The id of an output in ``natural_degenerates.tsv``."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def hand_labels() -> dict[str, str]:
+    """Id → ``degenerate`` or ``doubtful``."""
+    lines = (Path(__file__).parent / "natural_degenerates.tsv").read_text().splitlines()
+    return dict(line.split("\t") for line in lines if line and line[0] != "#")  # type: ignore[misc]
 
 
 def help_texts() -> list[str]:
@@ -94,11 +140,10 @@ def recall(texts: list[str], n: int) -> list[tuple[str, int, float, float]]:
     out = []
     for name, (sort, breaker) in KINDS.items():
         rng = random.Random(name)
-        fitting = [
-            t[:CUT] for t in texts if applies(sort, t[:CUT]) and score_text(t[:CUT]).verdict == "clean"
-        ]
-        rng.shuffle(fitting)
-        scores = [score_text(breaker(t, rng)) for t in fitting[:n]]
+        shuffled = [t[:CUT] for t in texts if applies(sort, t[:CUT])]
+        rng.shuffle(shuffled)
+        fitting = list(islice((t for t in shuffled if score_text(t).verdict == "clean"), n))
+        scores = [score_text(breaker(t, rng)) for t in fitting]
         if scores:
             hard = sum(s.verdict == "hard" for s in scores) / len(scores)
             out.append((name, len(scores), hard, sum(s.verdict != "clean" for s in scores) / len(scores)))
@@ -116,45 +161,82 @@ def false_positives(texts: Iterable[str]) -> tuple[int, int, Counter[str]]:
     return n, hard, rules
 
 
+def on_traces(rows: list[Row]) -> dict[str, Any]:
+    """Hard rules on the rows labelled normal, and on those labelled degenerate by hand; prompts known where recorded."""
+    verdicts = [score_text(r.output, prompt=r.prompt).verdict for r in rows]
+    normal = [(r, v) for r, v in zip(rows, verdicts, strict=True) if r.normal]
+    raw = sum(v == "hard" for _, v in normal)
+    wrong = sum(v == "hard" and r.hand != "degenerate" for r, v in normal)
+    bad = [v for r, v in zip(rows, verdicts, strict=True) if r.hand == "degenerate"]
+    doubtful = [v for r, v in zip(rows, verdicts, strict=True) if r.hand == "doubtful"]
+    return {
+        "rows_labelled_normal": len(normal),
+        "false_positives_per_10k": round(1e4 * wrong / max(1, len(normal)), 2),
+        "hard_on_normal_per_10k": round(1e4 * raw / max(1, len(normal)), 2),
+        "overruled_by_hand": raw - wrong,
+        "natural": {
+            "degenerate": len(bad),
+            "hard": round(sum(v == "hard" for v in bad) / max(1, len(bad)), 4),
+            "hard_or_soft": round(sum(v != "clean" for v in bad) / max(1, len(bad)), 4),
+            "doubtful": len(doubtful),
+            "doubtful_hard": sum(v == "hard" for v in doubtful),
+        },
+    }
+
+
+def outputs_per_second(texts: list[str], size: int = 1200) -> float:
+    """Scored a second of processor time, texts of ``size`` characters, each with a prompt; the best of three rounds."""
+    sample = [t[:size] for t in texts if len(t) >= size][:2000] or [
+        t * (size // max(1, len(t)) + 1) for t in texts[:200]
+    ]
+    prompt = "Please explain in a few sentences how this works and what to look at first. " * 4
+    best = 0.0
+    for _ in range(3):
+        started = time.process_time()
+        for text in sample:
+            score_text(text, prompt=prompt, finish_reason="stop")
+        best = max(best, len(sample) / (time.process_time() - started))
+    return best
+
+
+def as_json(rows: list[Row], texts: list[str], n: int) -> dict[str, Any]:
+    """The figures of ``--json``."""
+    found = recall(texts, n)
+    return {
+        "outputs_per_second": round(outputs_per_second(texts)),
+        **on_traces(rows),
+        "recall": {name: round(hard, 4) for name, _, hard, _ in found},
+        "recall_hard_or_soft": {name: round(seen, 4) for name, _, _, seen in found},
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     default = os.environ.get("GUSTFRONT_SHARED") or Path(__file__).resolve().parent.parent.parent / "shared"
     parser.add_argument("--shared", type=Path, default=Path(default))
+    parser.add_argument("--traces", type=Path, help="Parquet file of outputs")
     parser.add_argument("--texts", type=int, default=400)
+    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    traces = trace_texts(options.shared)
+    rows = trace_rows(options.traces or traces_path(options.shared))
+    traces = [r.output for r in rows if r.normal]
     texts = [t for t in (traces or help_texts()) if len(t) >= 400]
+    if options.json:
+        print(json.dumps(as_json(rows, texts, options.texts), indent=1))
+        return
     print(f"recall on {len(texts):,} texts")
     for name, n, hard, seen in recall(texts, options.texts):
         print(f"  {name:36} n {n:4}   hard {hard:6.1%}   hard or soft {seen:6.1%}")
     print("false positives")
     if traces:
-        n, hard, rules = false_positives(traces)
-        print(f"  traces labelled normal: {hard} of {n:,} hard; {dict(rules.most_common())}")
-    normal: set[str] = set()
-    odd: set[str] = set()
-    total = 0
-    for output, accept in history_texts(options.shared):
-        total += 1
-        (odd if accept < 1.5 or accept > 3.8 else normal).add(output)
-    if total:
-        n, hard, rules = false_positives(normal)
-        print(
-            f"  histories, normal acceptance: {hard} of {n:,} texts ({total:,} outputs); {dict(rules.most_common())}"
-        )
-        n, hard, _ = false_positives(odd)
-        print(f"  histories, odd acceptance: {hard} of {n:,} hard")
+        print(f"  traces: {on_traces(rows)}")
+    report_histories(options.shared)
     for kind, files in local_files().items():
-        n, hard, rules = false_positives(p for f in files for p in pieces(f))
-        print(f"  {kind}: {hard} of {n:,} hard; {dict(rules.most_common(6))}")
-    sample = texts[:3000]
-    started = time.process_time()
-    for text in sample:
-        score_text(text)
-    spent = time.process_time() - started
-    print(f"speed: {spent / sum(map(len, sample)) * 1200 * 1e3:.2f} ms for 1,200 characters")
+        n, hard_pieces, rules = false_positives(p for f in files for p in pieces(f))
+        print(f"  {kind}: {hard_pieces} of {n:,} hard; {dict(rules.most_common(6))}")
+    print(f"speed: {outputs_per_second(texts):,.0f} outputs of 1,200 characters a second")
     broken = "the same words again and again without any end " * 260
     started = time.process_time()
     for _ in range(20):
@@ -162,6 +244,24 @@ def main() -> None:
     print(
         f"       {(time.process_time() - started) / 20 * 1e3:.2f} ms for a loop of {len(broken):,} characters"
     )
+
+
+def report_histories(shared: Path) -> None:
+    """Hard rules on the labelled histories, by acceptance length."""
+    normal: set[str] = set()
+    odd: set[str] = set()
+    total = 0
+    for output, accept in history_texts(shared):
+        total += 1
+        (odd if accept < 1.5 or accept > 3.8 else normal).add(output)
+    if not total:
+        return
+    n, hard, rules = false_positives(normal)
+    print(
+        f"  histories, normal acceptance: {hard} of {n:,} texts ({total:,} outputs); {dict(rules.most_common())}"
+    )
+    n, hard, _ = false_positives(odd)
+    print(f"  histories, odd acceptance: {hard} of {n:,} hard")
 
 
 if __name__ == "__main__":

@@ -43,8 +43,11 @@ def machine_made(unit: str) -> bool:
 
 
 def hardly_language(unit: str) -> bool:
-    """True for a unit with a time stamp or without two letters: logs and matrices, however often they repeat."""
-    return _STAMP.search(unit) is not None or sum(c.isalpha() for c in unit) < 2
+    """True for a unit with a time stamp or without two letters: logs and matrices, however often they repeat.
+
+    A Chinese, Japanese or Korean character is a word and counts as two.
+    """
+    return _STAMP.search(unit) is not None or sum(1 + (c >= "\u3041") for c in unit if c.isalpha()) < 2
 
 
 def has_attributes(unit: str) -> bool:

@@ -41,7 +41,7 @@ for _language, _words in _WORDS.items():
     for _word in dict.fromkeys(_words.split()):
         _BY_WORD.setdefault(_word, []).append(_language)
 MIN_WORDS, MIN_SHARE, CLEAR, MIN_LETTERS = 30, 0.10, 1.4, 40
-_SAMPLE = 3000
+_SAMPLE = 2000
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|https?://\S+", re.DOTALL)
 _WORD = re.compile(r"[^\W\d_]+")
 _SCRIPTS = {
@@ -60,9 +60,12 @@ _NAMED = re.compile(
 
 
 def language_of(text: str) -> str:
-    """ISO 639-1 code, or empty where the text is too short or undecided. ``cyrl`` and ``arab`` where only the script is
-    clear."""
-    text = text[: _SAMPLE // 2] + " " + text[-_SAMPLE // 2 :] if len(text) > _SAMPLE else text
+    """ISO 639-1 code, or empty where the text is too short or undecided; reasoning before ``</think>`` is left out. ``cyrl``
+    and ``arab`` where only the script is clear."""
+    if "</think>" in text:
+        text = text[text.rfind("</think>") + len("</think>") :]
+    if len(text) > _SAMPLE:
+        text = text[: _SAMPLE // 2] + " " + text[-_SAMPLE // 2 :]
     if "`" in text or "://" in text:
         text = _CODE.sub(" ", text)
     if text.isascii():

@@ -1,20 +1,26 @@
 """R2 ``char_run`` (hard): one character, 40 times or more in a row: a letter, a digit, ``!``, ``?``, ``。``, U+FFFD or ZWSP.
 
-Rulers (``----``, ``====``, ``____``, ``....``, box drawing) are not in the set. Runs that have an ordinary reason count as
-``char_run_plain`` (soft): numbers with many digits (10^100, 1/3), null hashes and hex words, base64 and DNA, masked keys
-(``sk-xxxx``), test data (``"aaaa"``, ``looong``), and anything inside a closed code block.
+Rulers (``----``, ``====``, ``____``, ``....``, box drawing) are in the set only from 1,000 on, if the text ends in one. Runs
+that have an ordinary reason count as ``char_run_plain`` (soft): numbers with many digits (10^100, 1/3), null hashes and hex
+words, base64 and DNA, masked keys (``sk-xxxx``), test data (``"aaaa"``, ``looong``), and anything inside a closed code block.
 """
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 
 from core.text.guards import blob_around
 from core.text.view import View
 
-MIN_RUN = 40
+MIN_RUN, ENDLESS = 40, 1000
 _SIGNS = frozenset("!?。！？\ufffd\u200b")
 _HASH_LENGTHS = (40, 56, 64, 96, 128)
+_BANNER = re.compile(r"\n[ \t]*(?:\*|#+|//+|;+|--+)[ \t]*\Z")
+"""A run that fills a comment's line, as programmers write warnings."""
+_BESIDE = re.compile(r"\A.[ \t]*[,;)\]}]")
+"""A quoted run that is an argument or an entry of a list: test data, of any length."""
 
 
 def run_rules(view: View) -> tuple[dict[str, float], dict[str, float]]:
@@ -32,12 +38,17 @@ def run_rules(view: View) -> tuple[dict[str, float], dict[str, float]]:
     for i in np.flatnonzero(lengths >= MIN_RUN):
         start, end = int(bounds[i]) + 1, int(bounds[i + 1]) + 1
         char = view.text[start]
-        if not (char.isalnum() or char in _SIGNS):
+        if not (char.isalnum() or char in _SIGNS or _endless(view, start, end, char)):
             continue
         name = "char_run_plain" if _ordinary(view, start, end, char) else "char_run"
         rules[name] = max(rules.get(name, 0.0), float(end - start))
         features["longest_run"] = max(features.get("longest_run", 0.0), float(end - start))
     return rules, features
+
+
+def _endless(view: View, start: int, end: int, char: str) -> bool:
+    """Whether a ruler or a row of dots never ends: a thousand of them, and the text with it."""
+    return end - start >= ENDLESS and not char.isspace() and end >= len(view.text) - 1
 
 
 def _ordinary(view: View, start: int, end: int, char: str) -> bool:
@@ -56,6 +67,10 @@ def _ordinary(view: View, start: int, end: int, char: str) -> bool:
     if char in "fF" and length in _HASH_LENGTHS:
         return True
     if char.isalnum() and not at_end and length < 128 and (after[:1].isalnum() or _quoted(before, after)):
+        return True
+    if char.isalnum() and not at_end and length < 512 and _quoted(before, after) and _BESIDE.search(after):
+        return True
+    if char in "!?" and not at_end and length < 128 and _BANNER.search(before) and after[:1] == "\n":
         return True
     if char in "xX" and length <= 128 and (not at_end or before[-1:] in tuple("-_=:\"'")):
         return True

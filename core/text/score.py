@@ -108,6 +108,7 @@ _SPECIAL = re.compile(
 """Marks of chat templates and tokenisers that no reader should see."""
 MACHINE_REPEATS = 10
 """A loop of syntax that the text breaks off in needs this many repeats to be hard."""
+SIGN_REPEATS = 30
 _SPACE_SHARE, _SPACE_MIN, _SPACE_RUN = 0.5, 64, 400
 _SPACES = re.compile(r"\s{400,}")
 
@@ -216,6 +217,9 @@ def _loop_rules(
         return
     unit = unit_of(view, loop)
     if sum(c.isalnum() for c in unit) < 0.25 * len(unit):
+        # signs and blanks: tables and drawings, or a decoder that ends in "(...)" for ever
+        if unit.strip() and loop.repeats >= SIGN_REPEATS and len(view.text) - loop.end <= loop.period:
+            rules["loop_machine"] = round(loop.repeats, 2)
         return
     features["loop_period"], features["loop_repeats"] = float(loop.period), round(loop.repeats, 2)
     features["loop_share"] = round(loop.total / len(view.text), 3)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from core.text import score_text
 from core.text.guards import asks_for_repetition
 from core.text.rarehan import names_east_asia
 from core.text.view import View
-from tests.core.text_samples import CODE, ORDINARY, PROSE
+from tests.core.text_samples import CODE, NAMES, ORDINARY, PROSE
 
 
 @pytest.mark.parametrize("name", ORDINARY)
@@ -111,3 +113,21 @@ def test_lists_that_count_and_markup_are_not_loops() -> None:
     assert score_text(registers).verdict != "hard"
     slides = "".join(f"Slide {i}: {t}\n" for i, t in enumerate(PROSE.split(". ")))
     assert score_text(slides).verdict == "clean"
+
+
+def test_test_data_and_banners_in_code_are_no_floods() -> None:
+    assert (
+        score_text('eq(s, "' + "0" * 200 + '")\n\n    def test_de(self):\n        pass\n').verdict != "hard"
+    )
+    banner = "#define A 1\n\n/*-\n * " + "!" * 64 + "\n * ! the type has to be at least 32 bits\n */\n"
+    assert score_text(banner).verdict != "hard"
+    assert score_text(PROSE + " " + "!" * 64).verdict == "hard"
+
+
+def test_dna_names_and_tables_of_any_length_are_not_degenerate() -> None:
+    rng = random.Random(3)
+    dna = "\n".join("".join(rng.choice("ACGT") for _ in range(60)) for _ in range(60))
+    names = "\n".join(f"- {rng.choice(NAMES.splitlines())[4:]}" for _ in range(120))
+    ruler = "| Name | Age |\n|" + "-" * 900 + "|" + "-" * 600 + "|\n| Ann | 31 |\n"
+    for text in (dna, names, ruler, "| --- " * 400 + "|\n"):
+        assert score_text(text).verdict != "hard"

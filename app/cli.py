@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from app.commands import analyse, data, demo, incidents, inspect, odd, operate
+from app.commands import analyse, data, demo, incidents, inspect, odd, operate, slo
 from app.commands.context import settings
 
 cli = typer.Typer(
@@ -65,6 +65,10 @@ cli.command("mark")(data.mark)
 cli.command("backtest")(analyse.backtest)
 cli.command("odd")(odd.odd)
 cli.add_typer(incidents.incidents_cli, name="incidents")
+cli.add_typer(slo.slo_cli, name="slo")
+cli.add_typer(slo.export_cli, name="export")
+cli.command("report")(slo.report)
+cli.command("status-page")(slo.status_page)
 cli.command("check")(inspect.check)
 cli.command("doctor")(inspect.doctor)
 

@@ -1,7 +1,7 @@
 """Burn rates: how fast an objective's error budget is being used, over two windows at once.
 
-Policy as data (SRE workbook, table 5-8): a rule fires while both its long and its short window (a twelfth) burn faster than its
-factor, so that it is neither late to end nor set off by one bad minute.
+Policy as data (``burn_rules.yaml``; SRE workbook, table 5-8): a rule fires while both its long and its short window (a twelfth)
+burn faster than its factor, so that it is neither late to end nor set off by one bad minute.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import yaml
 
+from core.errors import ConfigError
 from core.frames import IntArray
 from core.incidents import Severity
 from core.slo import Objective, Tally
-from core.times import format_duration
+from core.times import format_duration, parse_duration
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -31,12 +34,38 @@ class BurnRule:
     min_bad: int
 
 
-RULES: tuple[BurnRule, ...] = (
-    BurnRule("page", 14.4, HOUR, 5 * 60, 10),
-    BurnRule("page", 6.0, 6 * HOUR, 30 * 60, 10),
-    BurnRule("ticket", 3.0, DAY, 2 * HOUR, 10),
-    BurnRule("ticket", 1.0, 3 * DAY, 6 * HOUR, 10),
-)
+RULES_FILE = Path(__file__).with_name("burn_rules.yaml")
+_KEYS = {"severity", "budget_percent", "factor", "long", "short", "min_bad"}
+
+
+def read_rules(text: str, name: str = "burn rules") -> tuple[BurnRule, ...]:
+    """The rules of a file such as ``burn_rules.yaml``. ConfigError names the rule and what is wrong with it."""
+    data = yaml.safe_load(text)
+    if not isinstance(data, dict) or set(data) != {"window", "rules"} or not isinstance(data["rules"], list):
+        raise ConfigError(name, "must hold window and rules", "see core/burn_rules.yaml")
+    whole = parse_duration(str(data["window"]), f"{name}: window")
+    out = []
+    for i, rule in enumerate(data["rules"]):
+        path = f"{name}: rules[{i}]"
+        if not isinstance(rule, dict) or set(rule) != _KEYS:
+            raise ConfigError(path, f"must hold {', '.join(sorted(_KEYS))}", "see core/burn_rules.yaml")
+        if rule["severity"] not in ("page", "ticket"):
+            raise ConfigError(f"{path}.severity", "is neither page nor ticket", "write one of them")
+        long = parse_duration(str(rule["long"]), f"{path}.long")
+        short = parse_duration(str(rule["short"]), f"{path}.short")
+        factor, budget = float(rule["factor"]), float(rule["budget_percent"])
+        if not 60 <= short < long <= whole or long % 60 or short % 60:
+            raise ConfigError(path, "needs 1m ≤ short < long ≤ window, in whole minutes", "correct them")
+        if abs(factor * long / whole * 100 - budget) > 0.01 * budget:
+            used = factor * long / whole * 100
+            raise ConfigError(path, f"factor uses up {used:g} % in long, not {budget:g} %", "correct one")
+        out.append(BurnRule(rule["severity"], factor, long, short, int(rule["min_bad"])))
+    if not out:
+        raise ConfigError(name, "has no rule", "see core/burn_rules.yaml")
+    return tuple(out)
+
+
+RULES: tuple[BurnRule, ...] = read_rules(RULES_FILE.read_text("utf-8"), RULES_FILE.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,16 @@ class FactStore:
         with self.database.read() as c:
             return request_rows.minutes(c, start, end, classes=classes)
 
+    def newest_attempt(self) -> float | None:
+        """End of the newest minute with attempts in the gateway log; None without any."""
+        with self.database.read() as c:
+            return request_rows.newest(c)
+
+    def sampled_sessions(self, start: float, end: float, class_: str) -> tuple[int, list[list[bool]]]:
+        """(sessions of a class in the random sample, turns of those with a degraded one: was it bad?) in [start, end)."""
+        with self.database.read() as c:
+            return objective_rows.sessions(c, start, end, class_)
+
     def request_counts(self, start: float, end: float) -> list[RequestCount]:
         """Attempts of the minutes that start in [start, end) as detectors count them; cheaper than the full cells."""
         with self.database.read() as c:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, distinct, func, select, true, update
 
 from sql.bulk import to_json, upsert
 from sql.ids import digest
-from sql.schema import exclusions, slo_months, slo_versions
+from sql.schema import exclusions, outputs, slo_months, slo_versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,3 +179,18 @@ def read_months(connection: Connection, slo: str | None = None, month: str | Non
         SloMonth(r.slo, r.month, r.seq, r.version, r.made_at, r.reason, json.loads(r.data))
         for r in connection.execute(query)
     ]
+
+
+def sessions(connection: Connection, start: float, end: float, class_: str) -> tuple[int, list[list[bool]]]:
+    """(sessions in the random sample that finished a turn in [start, end), turns in order of those with a degraded one: bad?)."""
+    o = outputs.c
+    mine = (o.ts >= start, o.ts < end, o.class_ == class_, o.session != "", o.random.is_(true()))
+    n = connection.execute(select(func.count(distinct(o.session))).where(*mine)).scalar_one()
+    bad = select(o.session).where(*mine, o.verdict == "hard").distinct()
+    found = connection.execute(
+        select(o.session, o.verdict).where(*mine, o.session.in_(bad)).order_by(o.session, o.ts, o.id)
+    )
+    turns: dict[str, list[bool]] = {}
+    for session, verdict in found:
+        turns.setdefault(session, []).append(verdict == "hard")
+    return int(n), list(turns.values())

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import orjson
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, Table, func, select
 
 from core.frames import IntArray
 from core.requests import RequestCell, RequestCount, RequestKey
@@ -149,6 +149,12 @@ def minutes(
     if classes is not None:
         query = query.where(c.class_.in_(list(classes)))
     return [(r[0], r[1], r[2]) for r in connection.execute(query)]
+
+
+def newest(connection: Connection) -> float | None:
+    """End of the newest minute with attempts; None without any."""
+    last = connection.execute(select(func.max(requests.c.minute))).scalar_one_or_none()
+    return None if last is None else float(last) + 60.0
 
 
 def counts(connection: Connection, cache: SeriesCache, start: float, end: float) -> list[RequestCount]:

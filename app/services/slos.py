@@ -55,6 +55,8 @@ class SloRow:
     burns: tuple[Burn, ...]
     other: Attainment | None
     notes: tuple[str, ...]
+    minutes: MinuteTallies | None = None
+    """Tallies under the start of their minute, of their hour where no minute matters."""
 
     @property
     def budget_left(self) -> tuple[float, float] | None:
@@ -145,6 +147,7 @@ def row(
         burns=tuple(burns(objective, minutes, end, left=left)),
         other=others[0] if others else None,
         notes=notes_for(objective, point, attainment, hists),
+        minutes=minutes,
     )
 
 

@@ -23,6 +23,7 @@ BENCHES = {
     "text": ("text rules: speed, recall and false positives", []),
     "detect_scale": ("a tick of the detectors over many replicas", []),
     "ablation": ("which parts of the detectors carry the result, on kept histories", ["--every", "4"]),
+    "odd": ("gustfront odd: faults named, quiet windows, seconds", []),
     "nab": ("the generic series detector on the public benchmark, beside the published scores", []),
     "fleet_calibration": ("the simulated fleet beside measured ones", []),
     "sweep": ("every fault and calm event, five seeds, judged against the truth", []),

@@ -50,7 +50,10 @@ POLICIES = {
     "telemetry_fault": Policy(confirm=30.0, quiet=180.0),
     "tail_latency_spike": Policy(confirm=30.0, quiet=300.0),
     "slow_replica": Policy(confirm=30.0, quiet=300.0),
+    "stuck_requests": Policy(confirm=30.0),
     "wedged": Policy(confirm=0.0, quiet=120.0),
+    "traffic_shift": Policy(confirm=60.0, quiet=600.0),
+    "slo_burn": Policy(confirm=30.0, quiet=600.0),
     "warm_up": Policy(confirm=0.0, quiet=60.0, reopen=60.0),
 }
 _DEFAULT = Policy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from detectors.capacity_lost import CapacityLost
 from detectors.capacity_shortfall import CapacityShortfall
+from detectors.config_drift import ConfigDrift
 from detectors.contract import Detector, Need
 from detectors.degraded_generations import DegradedGenerations
 from detectors.error_burst import ErrorBurst
@@ -22,6 +23,7 @@ from detectors.spec_decode_collapse import SpecDecodeCollapse
 from detectors.stuck_requests import StuckRequests
 from detectors.tail_latency_spike import TailLatencySpike
 from detectors.telemetry_fault import TelemetryFault
+from detectors.warm_up import WarmUp
 from detectors.wedged import Wedged
 
 
@@ -35,6 +37,7 @@ def detectors() -> tuple[Detector, ...]:
         ErrorBurst(),
         GatewayFault(),
         StuckRequests(),
+        ConfigDrift(),
         PrefixCacheLoss(),
         KvLeak(),
         KvEvictionStorm(),
@@ -48,6 +51,7 @@ def detectors() -> tuple[Detector, ...]:
         CapacityShortfall(),
         DegradedGenerations(),
         TailLatencySpike(),
+        WarmUp(),
     )
 
 

@@ -2,7 +2,8 @@
 severity.
 
 ``precedence``: where two kinds explain the same scope and time, the lower number is the cause and absorbs
-the other (telemetry > wedged, lost > restart, release, configuration > recompute > capacity > latency).
+the other (telemetry > wedged, lost > restart, release, configuration > placement > recompute > capacity > latency). Load on
+one replica and giant prompts stand before memory, because a full cache is then their effect.
 """
 
 from __future__ import annotations
@@ -103,6 +104,14 @@ _TABLE = (
         "Tokens per busy second fell at equal batch and context, usually with a release.",
     ),
     IncidentKind(
+        "replica_skew",
+        "Load skew",
+        38,
+        "page",
+        "Load is unevenly placed: some replicas queue while others idle.",
+        ("A3", "A4"),
+    ),
+    IncidentKind(
         "prefix_cache_loss",
         "Prefix cache lost",
         40,
@@ -117,6 +126,14 @@ _TABLE = (
         "ticket",
         "KV blocks are never given back; the idle floor rises until nothing can be admitted.",
         ("B6",),
+    ),
+    IncidentKind(
+        "head_of_line",
+        "Head-of-line blocking",
+        43,
+        "page",
+        "Long prefills, grammar compiling or preprocessing block short requests.",
+        ("A2",),
     ),
     IncidentKind(
         "kv_eviction_storm",
@@ -158,28 +175,12 @@ _TABLE = (
         ("A6", "G1"),
     ),
     IncidentKind(
-        "replica_skew",
-        "Load skew",
-        52,
-        "page",
-        "Load is unevenly placed: some replicas queue while others idle.",
-        ("A3", "A4"),
-    ),
-    IncidentKind(
         "host_stall",
         "Host stalls",
         54,
         "ticket",
         "CPU, garbage collection or the front end stops the engine for single steps.",
         ("A5",),
-    ),
-    IncidentKind(
-        "head_of_line",
-        "Head-of-line blocking",
-        56,
-        "page",
-        "Long prefills, grammar compiling or preprocessing block short requests.",
-        ("A2",),
     ),
     IncidentKind(
         "kv_transfer_slow",

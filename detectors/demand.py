@@ -90,3 +90,35 @@ def _chance(recent: F, past: F, direction: int) -> float:
     mean = max(mean, 0.5 * len(recent) / max(len(past), 1))
     up = float(poisson_tail(k, mean, phi))
     return up if direction > 0 else float(1.0 - poisson_tail(k + 1, mean, phi))
+
+
+@dataclass(frozen=True, slots=True)
+class Heavy:
+    """A tenant whose requests are far longer than the pool's: ``tokens`` (prompt and answer) per attempt."""
+
+    tenant: str
+    tokens: float
+
+    @property
+    def who(self) -> str:
+        """``tenant hugo``, or ``somebody`` where the log names no tenant."""
+        return f"tenant {self.tenant}" if self.tenant else "somebody"
+
+
+def heaviest(window: Window, pool: str, times: float = 5.0) -> Heavy | None:
+    """The tenant whose attempts of the last minutes carry the most tokens each, if ``times`` those of the median tenant."""
+    view = window.gateway
+    if not view.known(pool, NOW_MIN):
+        return None
+    found = []
+    for k in view.classes(pool):
+        for tenant in view.tenants(pool, k):
+            n = float(np.nansum(view.tenant(pool, k, tenant, NOW_MIN)))
+            if n > 0:
+                tokens = float(np.nansum(view.tenant(pool, k, tenant, NOW_MIN, "tokens")))
+                found.append(Heavy(tenant, tokens / n))
+    if len(found) < 2:
+        return None
+    usual = float(np.median([h.tokens for h in found]))
+    top = max(found, key=lambda h: (h.tokens, h.tenant))
+    return top if top.tokens >= times * max(usual, 1.0) else None

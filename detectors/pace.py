@@ -1,18 +1,21 @@
-"""How long one token of a request takes for the work that a replica is doing, and how long it usually takes there.
+"""How long a step, or the prefill of a prompt, takes for the work that a replica is doing, and how long it usually takes there.
 
 Decode steps take longer with more requests in the batch and with more prefill beside them, so speed is only comparable at
 equal work. Per pool, weighted least squares over two-minute blocks of the past::
 
-    step = a + b * running + c * prefill tokens/s         ratio = step / fit
+    step    = a + b * running + c * prefill tokens/s            ratio = step / fit
+    prefill = a + b * running + c * prompt tokens computed per request
 
 ``step`` is the mean gap between tokens where an engine exports it, else the seconds that a running request needs for one
-token (running requests over decode tokens a second). Each replica's own usual ratio is learnt beside the fit: replicas of one
-pool differ for good.
+token (running requests over decode tokens a second). ``prefill`` is the time to the first token without the queue. Each
+replica's own usual ratio is learnt beside the fit: replicas of one pool differ for good.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,21 +31,24 @@ BLOCK_S = 120.0
 LEAST_SPREAD = 0.03
 """A ratio that never left 1 by more than a percent has still only been seen for a while."""
 UNKNOWN_SPREAD = 0.08
-MEASURES = ("itl", "token_seconds", "running", "compute")
+Stage = Literal["step", "prefill"]
+_MEASURES: Mapping[Stage, tuple[str, ...]] = {
+    "step": ("itl", "token_seconds", "running", "compute"),
+    "prefill": ("prefill_seconds", "running", "work"),
+}
 
 
-def learn_pace(history: Window) -> Json:
+def learn_pace(history: Window, stage: Stage = "step") -> Json:
     """Fits, the largest batch seen while they were learnt, and each replica's usual ratio and its spread."""
     cells, gap = int(BLOCK_S // history.step), int(GAP_S // history.step)
-    b = blocks(history, cells, gap, *MEASURES)
-    step = _step(history, b)
+    b = blocks(history, cells, gap, *_MEASURES[stage])
+    other = b[_MEASURES[stage][-1]]
+    step = _taken(history, b, stage)
     fits: dict[str, list[float]] = {}
     reach: dict[str, float] = {}
     for pool, idx in history.pools.items():
         y = step[idx].ravel()
-        x = np.stack(
-            [np.ones_like(y), b["running"][idx].ravel(), np.nan_to_num(b["compute"][idx].ravel()) / 1e4]
-        )
+        x = np.stack([np.ones_like(y), b["running"][idx].ravel(), np.nan_to_num(other[idx].ravel()) / 1e4])
         ok = ~np.isnan(y) & ~np.isnan(x).any(axis=0) & (y > 0)
         if ok.sum() < 3 * MIN_BLOCKS:
             continue
@@ -50,12 +56,18 @@ def learn_pace(history: Window) -> Json:
         coef, *_ = np.linalg.lstsq((x[:, ok] / y[ok]).T, np.ones(int(ok.sum())), rcond=None)
         fits[pool] = [float(v) for v in coef]
         reach[pool] = float(np.nanmax(b["running"][idx]))
-    ratio = _over_fit(history, fits, step, b["running"], b["compute"])
+    ratio = _over_fit(history, fits, step, b["running"], other)
     c, s = centre_spread(ratio)
     few = (~np.isnan(ratio)).sum(axis=1) < MIN_BLOCKS
     c[few], s[few] = 1.0, np.nan
-    own = [[_j(v) for v in c], [_j(max(v, LEAST_SPREAD)) for v in s]]
-    return {"units": [u.key for u in history.units], "fits": fits, "reach": reach, "ratio": own}
+    own: list[list[float | None]] = [[_j(v) for v in c], [_j(max(v, LEAST_SPREAD)) for v in s]]
+    return {
+        "units": [u.key for u in history.units],
+        "fits": fits,
+        "reach": reach,
+        "ratio": own,
+        "stage": stage,
+    }
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,7 @@ class Pace:
     own: F
     spread: F
     reach: F
+    stage: Stage
 
     @classmethod
     def of(cls, learnt: Json, window: Window) -> Pace:
@@ -81,12 +94,13 @@ class Pace:
                 spread[i] = s[j] if s[j] is not None else UNKNOWN_SPREAD
         known = learnt.get("reach", {})
         reach = np.asarray([known.get(u.pool, np.inf) for u in window.units], np.float64)
-        return cls(window, learnt.get("fits", {}), own, spread, reach)
+        return cls(window, learnt.get("fits", {}), own, spread, reach, learnt.get("stage", "step"))
 
     def ratio(self, cells: int) -> F:
-        """Time per token over the last cells, over what this work takes here usually; NaN where unknown."""
-        m = now(self.window, cells, *MEASURES)
-        return _over_fit(self.window, self.fits, _step(self.window, m), m["running"], m["compute"]) / self.own
+        """Time taken over the last cells, over what this work takes here usually; NaN where unknown."""
+        m = now(self.window, cells, *_MEASURES[self.stage])
+        taken, other = _taken(self.window, m, self.stage), m[_MEASURES[self.stage][-1]]
+        return _over_fit(self.window, self.fits, taken, m["running"], other) / self.own
 
     def z(self, ratio: F) -> F:
         """Deviation of a ratio from 1 in robust standard deviations of two-minute blocks."""
@@ -98,8 +112,10 @@ class Pace:
         return running <= 2.5 * np.maximum(self.reach, 2.0)
 
 
-def _step(window: Window, m: dict[str, F]) -> F:
-    """Gap between tokens; seconds per token of a running request where a pool exports no gap."""
+def _taken(window: Window, m: dict[str, F], stage: Stage) -> F:
+    """Prefill time, or the gap between tokens; seconds per token of a running request where a pool exports no gap."""
+    if stage == "prefill":
+        return m["prefill_seconds"]
     out = m["itl"].copy()
     for idx in window.pools.values():
         # A whole pool, never one replica: the two are not the same number.
@@ -108,13 +124,13 @@ def _step(window: Window, m: dict[str, F]) -> F:
     return out
 
 
-def _over_fit(window: Window, fits: dict[str, list[float]], step: F, running: F, compute: F) -> F:
+def _over_fit(window: Window, fits: dict[str, list[float]], step: F, running: F, other: F) -> F:
     out = np.full(step.shape, np.nan)
     for pool, idx in window.pools.items():
         if pool not in fits:
             continue
         a, b, c = fits[pool]
-        expected = a + b * running[idx] + c * np.nan_to_num(compute[idx]) / 1e4
+        expected = a + b * running[idx] + c * np.nan_to_num(other[idx]) / 1e4
         with np.errstate(invalid="ignore", divide="ignore"):
             out[idx] = np.where(expected > 0, step[idx] / expected, np.nan)
     return out

@@ -40,9 +40,11 @@ from core.incidents import Finding, RuledOut
 from detectors.case import Case, Row, mean
 from detectors.chain import Link
 from detectors.contract import Json, Verdict
-from detectors.measures import ITL, QUEUE, TTFT, needs, now
+from detectors.measures import QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.pace import BLOCK_S, Pace, learn_pace
+from detectors.placement import leaning_ranks
+from detectors.stalls import HIST, learn_stalls, stalls
 from detectors.tail import learn_tail
 from detectors.window import Window
 from detectors.wording import names, number, percent, seconds, times
@@ -80,13 +82,14 @@ class SlowReplica:
         "power",
         "kv",
     )
-    hists = (TTFT, f"{QUEUE}:mean", f"{ITL}:mean")
+    hists = (TTFT, f"{QUEUE}:mean", HIST)
 
     def fit(self, history: Window, as_of: float) -> Json:
         """Fit of the step time per pool, each replica's usual ratio to it, and the normal of clocks and load."""
         return {
             **learn(history, as_of, _FLOORS, block_s=BLOCK_S),
             "pace": learn_pace(history),
+            "stalls": learn_stalls(history),
             "tail": learn_tail(history, as_of),
         }
 
@@ -113,7 +116,13 @@ class SlowReplica:
                 ((late >= 1.2) & (pace.z(late) >= 5)) | ((soon >= 1.5) & (z_soon >= 8) & (two >= 1.2))
             )
             throttled = same & (clock <= 0.9) & (soon >= 1.1) & (z_soon >= 4)
-        findings = []
+        findings: list[Finding] = []
+        if not (slow | throttled).any():
+            return Verdict(findings, {})
+        other = stalls(window, baseline["stalls"], normal).here
+        for i in np.flatnonzero(slow & ~throttled):
+            other[i] |= leaning_ranks(window, int(i)) is not None
+        slow &= ~other
         for pool, idx in window.pools.items():
             hit = idx[(slow | throttled)[idx]]
             rest = np.setdiff1d(idx, hit)

@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 
 from core.incidents import Finding, RuledOut, Scope
 from detectors.case import Case, Row
-from detectors.chain import Link
+from detectors.chain import LOOKBACK, SMOOTH, Link, crossing
 from detectors.contract import Json, Verdict
+from detectors.late import late_cells
 from detectors.measures import QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.parts import TTFT_HISTS, TTFT_MEASURES, ttft_rows
@@ -128,8 +129,7 @@ class TailLatencySpike:
                 show=seconds,
             ),
         )
-        # Lateness is only known when the first token is there: what is late by a minute began a minute ago.
-        begun = case.begun(links)
+        begun = _since(window, t, idx)
         onset = begun if begun is not None and begun > window.end - 1800 else window.end - span
         return case.finding(
             self.kind,
@@ -188,3 +188,15 @@ class TailLatencySpike:
             ),
             detail={"burn": times(x.burn)},
         )
+
+
+def _since(window: Window, t: Tail, idx: NDArray[np.intp]) -> float | None:
+    """When the late share of two minutes began to burn the budget three times too fast; None where it always did."""
+    late = late_cells(window, t.objective, LOOKBACK)
+    if late is None or late.late.shape[1] < SMOOTH:
+        return None
+    k, n = np.nansum(late.late[idx], axis=0), np.nansum(late.total[idx], axis=0)
+    kernel = np.ones(SMOOTH)
+    share = np.convolve(k, kernel, "valid") / np.maximum(np.convolve(n, kernel, "valid"), 1.0)
+    times = window.end - window.step * np.arange(len(share) - 1, -1, -1, dtype=np.float64)
+    return crossing(times, share, 3 * t.objective.budget)

@@ -1,0 +1,142 @@
+"""A few prompts far longer than this pool ever sees, among others that are as ever.
+
+Per pool the lengths of finished prompts are learnt as shares beyond bucket edges. The *long* edge is the first one that at most
+2 in 1,000 prompts of the past went beyond. Many longer prompts are another workload (sessions grew, classes mixed anew); few of
+them beside unchanged others are visitors that hold everybody up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detectors.contract import Json
+from detectors.normal import GAP_S
+from detectors.stats import poisson_tail
+from detectors.window import Window, nansum
+
+F = NDArray[np.float64]
+PROMPTS = "request_prompt_tokens"
+HIST = f"{PROMPTS}:marks"
+SPAN_S = 180.0
+RARE = 2e-3
+FEW = 0.1
+LEAST = 3
+LEAST_PAST = 200
+SHIFT = 0.08
+"""How far the share beyond a lower edge may move while the other prompts still count as unchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visitors:
+    """Long prompts of a pool: beyond ``edge`` tokens, ``k`` of ``n`` per replica ``[units of the pool]``, chance ``p`` of that.
+
+    ``few``: they are rare and the other prompts are as long as ever. ``computed``: the pool computed at least as many prompt
+    tokens as they alone have (a long context that is found in the cache holds up nobody).
+    """
+
+    edge: float
+    k: F
+    n: F
+    p: float
+    expected: float
+    few: bool
+    computed: bool
+
+    @property
+    def here(self) -> bool:
+        """Whether visitors there are: at least three, not by chance, computed, beside others that are as ever."""
+        return self.few and self.computed and self.k.sum() >= LEAST and self.p < 1e-6
+
+    @property
+    def tokens(self) -> F:
+        """Tokens that they surely had, per replica."""
+        return self.k * self.edge
+
+
+def learn_prompts(history: Window) -> Json:
+    """Per pool: ``[edges, counts per bucket]`` of the usable past, of the layout that most prompts were counted in."""
+    gap = int(GAP_S // history.step)
+    usable = history.usable[:, : max(0, history.usable.shape[1] - gap)]
+    out: Json = {}
+    for pool, idx in history.pools.items():
+        totals = {
+            e: np.where(usable[idx][:, :, None], c[:, : usable.shape[1]], np.nan)
+            for e, c in _counts(history, idx, None).items()
+        }
+        best = {e: np.nansum(c, axis=(0, 1)) for e, c in totals.items()}
+        if best:
+            edges = max(best, key=lambda e: float(best[e].sum()))
+            if edges and best[edges].sum() >= LEAST_PAST:
+                out[pool] = [list(edges), [float(x) for x in best[edges]]]
+    return out
+
+
+def visitors(
+    window: Window, learnt: Mapping[str, list[list[float]]], pool: str, span_s: float = SPAN_S
+) -> Visitors | None:
+    """Long prompts of a pool in the last three minutes; None where lengths are not exported or not known well enough."""
+    if pool not in learnt:
+        return None
+    idx = window.pools[pool]
+    edges, past = tuple(learnt[pool][0]), np.asarray(learnt[pool][1])
+    c = _counts(window, idx, max(1, int(span_s // window.step))).get(edges)
+    if c is None:
+        return None
+    counts = np.nansum(c, axis=1)
+    share = (_beyond(past) + 0.5) / (past.sum() + 1.0)
+    rare = np.flatnonzero(share[1:] <= RARE) + 1
+    if not len(rare):
+        return None
+    at = int(rare[0])
+    k, n = counts[:, at:].sum(axis=1), counts.sum(axis=1)
+    total = float(n.sum())
+    expected = float(share[at]) * total
+    p = float(poisson_tail(float(k.sum()), expected))
+    rest = counts[:, :at].sum(axis=0)
+    moved = (
+        np.abs(_beyond(rest) / max(rest.sum(), 1.0) - _beyond(past[:at]) / max(past[:at].sum(), 1.0)).max()
+        if rest.sum() > 0
+        else 1.0
+    )
+    few = total > 0 and float(k.sum()) <= FEW * total and moved <= SHIFT + 2.0 / np.sqrt(max(total, 1.0))
+    span = max(1, int(span_s // window.step))
+    work = nansum(window.value("queries", span)[idx] - window.value("hits", span)[idx])
+    known = work[~np.isnan(work)]
+    computed = not len(known) or float(known.sum()) >= float(k.sum()) * edges[at - 1]
+    return Visitors(edges[at - 1], k, n, p, expected, bool(few), computed)
+
+
+def first_visit(window: Window, pool: str, edge: float, hole_s: float = 300.0) -> float | None:
+    """When the visits that go on began, Unix seconds: back over pauses of up to five minutes within the last hour."""
+    idx = window.pools[pool]
+    depth = int(3600 // window.step)
+    came = np.zeros(min(depth, window.stop - window.start), bool)
+    for edges, c in _counts(window, idx, depth).items():
+        if edge in edges:
+            came |= np.nansum(c[:, :, edges.index(edge) + 1 :], axis=(0, 2)) > 0
+    at = np.flatnonzero(came)
+    if not len(at):
+        return None
+    pauses = np.flatnonzero(np.diff(at) * window.step > hole_s)
+    first = at[pauses[-1] + 1] if len(pauses) else at[0]
+    return window.end - (len(came) - 1 - int(first)) * window.step
+
+
+def _beyond(counts: F) -> F:
+    """Counts in each bucket or a later one."""
+    return counts[::-1].cumsum()[::-1]
+
+
+def _counts(window: Window, idx: NDArray[np.intp], cells: int | None) -> dict[tuple[float, ...], F]:
+    """Counts of all classes by bucket layout, ``[units of the pool, cells, buckets]``."""
+    out: dict[tuple[float, ...], F] = {}
+    for key in window.hist_keys(PROMPTS):
+        c = window.counts(PROMPTS, key, cells)[idx]
+        if not np.isnan(c).all():
+            known = out.get(key[1])
+            out[key[1]] = c if known is None else np.where(np.isnan(known), c, known + np.nan_to_num(c))
+    return out

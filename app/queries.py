@@ -3,6 +3,7 @@ its keys are rounded, so that one visitor's answer serves the next."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,12 +11,13 @@ import streamlit as st
 
 from app.services import cards as cards_service
 from app.services import demo as demo_service
-from app.services import fleet, health, incident_load, slo_curves, slos
+from app.services import fleet, health, incident_load, quality_page, slo_curves, slos
 from app.services.demo import Demo
 from app.services.gateway import Chunk, Detail, Fold, Where, fold
 from app.services.heat import HeatMap
 from app.services.incident_view import IncidentView
 from app.services.measures import HEAT_MAP, MEASURES
+from app.services.quality_page import QualityPage
 from app.services.rates import Rate
 from app.services.replica_load import load_heats
 from app.services.slo_curves import SloDetail
@@ -24,6 +26,9 @@ from app.services.view import View
 from app.storage import configuration, shared_store
 from core.incidents import Incident
 from core.slo import Objective
+from detectors.quality.cascade import Cascade
+
+log = logging.getLogger("gustfront.audit")
 
 BRIEF, LONG, SLOW = 10.0, 60.0, 300.0
 
@@ -199,3 +204,36 @@ def _health(url: str, view: View) -> health.DataHealth:
 def data_health(view: View) -> health.DataHealth:
     """Targets, signals and problems."""
     return _health(configuration().database, _key(view))
+
+
+@st.cache_data(ttl=LONG, max_entries=16, show_spinner=False)
+def _quality(url: str, view: View) -> QualityPage:
+    return quality_page.load(shared_store(url), view)
+
+
+def quality(view: View) -> QualityPage:
+    """Rates, strata, load verdict and incidents of the Quality × load page."""
+    return _quality(configuration().database, _minute(view))
+
+
+@st.cache_data(ttl=SLOW, max_entries=16, show_spinner=False)
+def _quality_tasks(url: str, view: View) -> list[Cascade]:
+    return quality_page.tasks(shared_store(url), view)
+
+
+def quality_tasks(view: View) -> list[Cascade]:
+    """How likely a task of some turns stays clean."""
+    return _quality_tasks(configuration().database, _minute(view))
+
+
+def _minute(view: View) -> View:
+    """The view up to the last whole minute: sampled outputs are analysed by five minutes of admission."""
+    end = view.as_of // 60 * 60 if view.live else view.as_of
+    return replace(view, start=end - view.length, as_of=end, newest=None)
+
+
+@st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
+def output_text(output: str) -> str | None:
+    """The text of one output, where it was kept. Every look is logged."""
+    log.info("text of output %s was read on the Quality page", output)
+    return shared_store(configuration().database).output_texts([output]).get(output)

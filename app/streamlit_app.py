@@ -42,6 +42,13 @@ page = st.navigation(
                 url_path="slos",
                 help="p99 and attainment per workload class against its objectives.",
             ),
+            st.Page(
+                "app_pages/quality.py",
+                title="Quality × load",
+                icon=":material/ssid_chart:",
+                url_path="quality",
+                help="How often answers are degraded, what carries it, and whether load is to blame.",
+            ),
         ],
         "Fleet": [
             st.Page(

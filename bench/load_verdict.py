@@ -177,11 +177,13 @@ def bad_days(seed: int) -> LoadVerdict:
     return decide(w.cells(w.draw(9e-4 * factor)), setting(w))
 
 
-def effect(outputs: int, rate: Callable[[F], F], **more: float) -> Callable[[int], LoadVerdict]:
-    """A real effect: ``rate`` per 10,000 of the rank of load."""
+def effect(
+    outputs: int, rate: Callable[[F], F], *, sigma: float = 0.3, **more: float
+) -> Callable[[int], LoadVerdict]:
+    """A real effect: ``rate`` per 10,000 of the rank of load; hours differ by a log-normal factor of ``sigma``."""
 
     def run(seed: int) -> LoadVerdict:
-        w = world(seed, outputs, **more)
+        w = world(seed, outputs, sigma=sigma, **more)
         return decide(w.cells(w.draw(rate(w.x) * 1e-4)), setting(w))
 
     return run

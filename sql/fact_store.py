@@ -187,19 +187,35 @@ class FactStore:
     ) -> list[BadOutput]:
         """Outputs with a hard (and with ``soft``, a soft) verdict admitted in [start, end), by finish."""
         with self.database.read() as c:
-            return output_counts.read_bad(c, start, end, pools=pools, classes=classes, models=models, soft=soft)
+            return output_counts.read_bad(
+                c, start, end, pools=pools, classes=classes, models=models, soft=soft
+            )
 
     def output_texts(self, ids: Sequence[str]) -> dict[str, str]:
         """Texts of outputs, where they were kept."""
         with self.database.read() as c:
             return output_counts.texts(c, ids)
 
-    def session_turns(
+    def given_up(
+        self, start: float, end: float, *, pools: Sequence[str] | None = None
+    ) -> list[tuple[int, str, int, int]]:
+        """(bin, pool, requests let through, given up by clients) per five minutes, from the gateway's log."""
+        with self.database.read() as c:
+            return output_counts.given_up(c, start, end, pools=pools)
+
+    def turn_counts(
+        self, start: float, end: float, *, classes: Sequence[str] | None = None
+    ) -> list[tuple[str, int | None, int]]:
+        """(class, turn, outputs) of the random outputs that finished in [start, end) and name a session."""
+        with self.database.read() as c:
+            return output_counts.turn_counts(c, start, end, classes=classes)
+
+    def bad_sessions(
         self, start: float, end: float, *, classes: Sequence[str] | None = None
     ) -> list[tuple[str, str, int | None, float, bool]]:
-        """(class, session, turn, finish, hard) of outputs that name a session, by session and time."""
+        """(class, session, turn, finish, hard) of the outputs of sessions with a hard verdict in [start, end), in order."""
         with self.database.read() as c:
-            return output_counts.sessions_of(c, start, end, classes=classes)
+            return output_counts.bad_sessions(c, start, end, classes=classes)
 
     def add_outcomes(self, records: Iterable[Outcome]) -> int:
         """Insert outcomes whose id is new; returns how many were new."""

@@ -23,6 +23,7 @@ from app.services.wording import (
 )
 from app.ui import empty, links
 from app.ui.evidence import evidence
+from app.ui.filters import current_view
 from app.ui.html import bold, chip, chips, div, rows, show, table
 from app.ui.html import span as inline
 from app.ui.live import live
@@ -178,6 +179,8 @@ def cause(v: IncidentView) -> None:
     if i.kind == "degraded_generations":
         line += f" {load[i.load_correlated]}"
     show(div(line, class_="gf-small gf-soft"))
+    if i.kind == "degraded_generations":
+        links.open_quality(current_view(), pool=i.pools[0] if i.pools else "")
 
 
 def chain(v: IncidentView) -> None:

@@ -13,6 +13,7 @@ PAGES = {
     "now": "app_pages/now.py",
     "incident": "app_pages/incident.py",
     "slos": "app_pages/slos.py",
+    "quality": "app_pages/quality.py",
     "health": "app_pages/data_health.py",
 }
 
@@ -44,3 +45,13 @@ def open_incident(incident_id: str, view: View) -> None:
 def to(page: str, label: str) -> None:
     """A plain link to a page; ``label`` is ours, never data."""
     st.page_link(PAGES[page], label=label)
+
+
+def open_quality(view: View, *, pool: str = "") -> None:
+    """From an incident to the analysis of its pool at the same time."""
+    params = {
+        "range": "6h",
+        **({"pool": pool} if pool else {}),
+        **({} if view.live else {"as_of": stamp(view.as_of)}),
+    }
+    st.page_link(PAGES["quality"], label="Quality × load: what carries it", query_params=params)

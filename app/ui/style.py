@@ -75,6 +75,22 @@ table.gf-table{border-collapse:collapse;width:100%;font-size:13px}
 .gf-lane{position:relative;height:16px}
 .gf-pane .gf-lane{position:absolute;inset:0;height:auto}
 .gf-lane>div{position:absolute;top:0;bottom:0}
+.gf-tall{height:190px}
+.gf-low{height:74px}
+.gf-effects .gf-heat-row{grid-template-columns:var(--names,132px) 1fr 172px}
+.gf-ratios .gf-heat-row{grid-template-columns:var(--names,84px) 1fr 104px}
+.gf-kinds .gf-heat-row{grid-template-columns:var(--names,132px) 1fr 44px}
+.gf-row-value{font-size:12px;line-height:16px;white-space:nowrap;overflow:hidden;text-overflow:ellipsis;
+ color:light-dark(#33415c,#c6d0e4)}
+.gf-effect>div{position:absolute}
+.gf-whisker{top:7px!important;bottom:auto!important;height:2px;background:light-dark(#66728a,#9aa7be)}
+.gf-whisker.gf-strong{top:6px!important;height:4px;background:#3f6fe0}
+.gf-dot{top:4px!important;bottom:auto!important;width:8px;height:8px;margin-left:-4px;border-radius:50%;background:#8b96aa}
+.gf-dot.gf-strong{top:3px!important;width:10px;height:10px;margin-left:-5px;background:#3f6fe0}
+.gf-one-line,.gf-two-line{width:0;border-left:1px solid rgba(128,140,165,.35)}
+.gf-two-line{border-left:1px dashed light-dark(#66728a,#9aa7be)}
+.gf-rate{background:rgba(63,111,224,.42);border-radius:0 3px 3px 0}
+.gf-rate-strong{background:rgba(208,135,0,.62);border-radius:0 3px 3px 0}
 .gf-hover:hover{background:rgba(128,140,165,.18)}
 .gf-cell:hover{outline:1px solid light-dark(#33415c,#c6d0e4);z-index:1}
 .gf-x{position:relative;height:18px;font-size:11px;color:light-dark(#7c889e,#93a0b8)}

@@ -45,6 +45,7 @@ class Point:
 class Analysis:
     """See the module. ``baseline`` is the same place in the week before; ``evidence`` the e-value of "over ``normal``".
 
+    ``over_time``, ``deciles`` and ``load`` are about the pool of ``focus`` where there is one, ``focus_rate`` is its rate.
     ``kinds`` are rules with the number of bad answers they fired in. ``missing`` = shares of requests that clients gave up at
     low and high load, where a gateway log tells.
     """
@@ -54,6 +55,7 @@ class Analysis:
     place: Place
     history: History
     rate: RateInterval
+    focus_rate: RateInterval
     baseline: RateInterval
     normal: float
     evidence: float
@@ -92,7 +94,9 @@ def analyse(store: Store, start: float, end: float, place: Place = EVERYWHERE) -
     table = _strata(about) if focus else whole
     missing, by_decile = _missing(store, about, place)
     raised = evidence >= ALARM or table.evidence >= ALARM
-    suspects = [x for x in table.carriers() if x.dimension in SETTLING]
+    suspects = sorted(
+        (x for x in table.carriers() if x.dimension in SETTLING), key=lambda x: SETTLING.index(x.dimension)
+    )
     carried = _sentence(suspects[0]) if suspects and raised else ""
     settled = bool(suspects) and suspects[0].dimension != "last change"
     load = decide(about.cells, Setting(about.series, about.group, missing, carried, settled))
@@ -102,11 +106,12 @@ def analyse(store: Store, start: float, end: float, place: Place = EVERYWHERE) -
         place,
         h,
         rate,
+        exact(about.cells.bad, about.cells.outputs),
         before,
         normal,
         evidence,
         step,
-        _over_time(cells, h.start, h.end, step),
+        _over_time(about.cells, h.start, h.end, step),
         _by_class(h, step),
         _kinds(h),
         table,
@@ -139,6 +144,10 @@ SETTLING = ("replica", "release", "cache path", "time since start", "last change
 
 
 def _sentence(s: Stratum) -> str:
+    if s.dimension == "last change":
+        return f"it began with each replica's last restart or release: {s.rate.k} of {s.rate.n:,} after it"
+    if s.dimension == "time since start":
+        return f"processes that run longer carry it: {s.rate.k} of {s.rate.n:,} in the {s.level}"
     return f"{s.dimension} {s.level} carries it: {s.rate.k} of {s.rate.n:,}, the rest {s.rest * 1e4:.1f} per 10,000"
 
 

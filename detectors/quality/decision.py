@@ -187,7 +187,7 @@ def _confirm(
     full: Ratio | None,
 ) -> LoadVerdict:
     """The lower bound is over 2: every other explanation has its say."""
-    if full is not None and (full.high < RATIO or full.p > ALPHA):
+    if full is not None and (full.value < RATIO or full.p > ALPHA / 2):
         # With the path held fixed nothing is left to load; whether the path itself matters says if that is known or a guess.
         known = full.high < RATIO or (full.control_z is not None and full.control_z > SURE_Z)
         return replace(
@@ -211,7 +211,7 @@ def _confirm(
     without = _without_best_block(cells, x, blocks)
     if without is not None and without <= RATIO:
         return replace(found, why=f"one load episode makes it: without that one the ratio is ×{without:.1f}")
-    placebos = _placebos(cells, x, setting, clusters)
+    placebos = _placebos(cells, x, setting, clusters, found.shape)
     found = replace(found, placebos={k: v[0] for k, v in placebos.items()})
     loud = [k for k, (p, stronger) in placebos.items() if p < ALPHA and stronger]
     if loud:
@@ -290,8 +290,10 @@ def _without_best_block(cells: Cells, x: F, blocks: Episodes) -> float | None:
     return None if rest is None else rest.value
 
 
-def _placebos(cells: Cells, x: F, setting: Setting, clusters: tuple[I, ...]) -> dict[str, tuple[float, bool]]:
-    """p of each placebo beside the real load, and whether it says more than the real one does beside it."""
+def _placebos(
+    cells: Cells, x: F, setting: Setting, clusters: tuple[I, ...], shape: str
+) -> dict[str, tuple[float, bool]]:
+    """p of each placebo beside the real load (in the shape that fits it), and whether it says more than the real one does."""
     out = {}
     for name, load in (
         ("the load of another time", tomorrow(cells, setting.series)),
@@ -303,8 +305,7 @@ def _placebos(cells: Cells, x: F, setting: Setting, clusters: tuple[I, ...]) -> 
         part = cells.where(ok)
         other, real = rank(load[ok], part.n), x[ok]
         own = tuple(np.unique(c[ok], return_inverse=True)[1] for c in clusters)
-        controls = np.column_stack(list(shapes(real).values())[:1])
-        fake = adjusted(part, other, clusters=own, controls=controls)
+        fake = adjusted(part, other, clusters=own, controls=shapes(real)[shape][:, None])
         true = adjusted(part, real, clusters=own, controls=np.column_stack([other]))
         if fake is not None and true is not None:
             out[name] = (fake.p, fake.z > true.z)

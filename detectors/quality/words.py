@@ -61,7 +61,7 @@ def verdict_of(
     raised = evidence >= ALARM or strata.evidence >= ALARM
     times = f"Evidence against the usual rate: {_evidence(evidence)}."
     if evidence < ALARM <= strata.evidence:
-        times += f" Evidence that it is uneven where it should not be: {_evidence(strata.evidence)}."
+        times += f" That it is uneven where it should not be: {_evidence(strata.evidence)}."
     here = (f"Pool {focus} carries it; what follows is about that pool.",) if focus else ()
     base = (counted, usual, times, *here)
     carriers = {s.dimension: s for s in reversed(strata.carriers())}
@@ -141,8 +141,8 @@ def capital(text: str) -> str:
 def _evidence(e: float) -> str:
     if e < 1:
         return "none (e-value below 1)"
-    size = f"{e:,.0f}" if e < 1e6 else f"{e:.0e}"
-    return f"e-value {size}, an alarm from 100 on, however often one looks"
+    size = f"{e:,.0f}" if e < 1e6 else "over a million"
+    return f"e-value {size} (100 is an alarm, however often one looks)"
 
 
 def _stratum_line(s: Stratum) -> str:
@@ -169,7 +169,7 @@ def _confirmed(load: LoadVerdict) -> tuple[str, ...]:
     out = []
     if load.rotation is not None:
         out.append(
-            f"Turning the load round within its {load.episodes} episodes does the same in {load.rotation:.1%} of tries."
+            f"Turning the load round within its {load.episodes} episodes does the same in {100 * load.rotation:.1f} % of tries."
         )
     if load.placebos:
         worst = min(load.placebos.values())

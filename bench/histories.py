@@ -8,6 +8,7 @@ folder for temporary files). What is stored went through the collectors of that 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -142,16 +143,18 @@ def history(name: str, seed: int, *, hours: float = HOURS, most: int | None = MO
         kept_schema.drop(folder)
     if not known.exists():
         home().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=home(), prefix="making-") as making:
-            at = Path(making)
-            config = configuration(at)
+        making = Path(tempfile.mkdtemp(dir=home(), prefix="making-"))
+        try:
+            config = configuration(making)
             with Store.open(config.database) as store:
-                truth = fill(spec, at, config, store)
-            (at / "gustfront.yaml").unlink()
-            (at / "truth.json").write_text(json.dumps(truth), "utf-8")
-            # Another process may have made the same one meanwhile: then this one is dropped.
-            if not known.exists():
-                shutil.copytree(at, folder, dirs_exist_ok=True)
+                truth = fill(spec, making, config, store)
+            (making / "gustfront.yaml").unlink()
+            (making / "truth.json").write_text(json.dumps(truth), "utf-8")
+            # A rename is all or nothing. Another process may have made the same one meanwhile: then this one is dropped.
+            with contextlib.suppress(OSError):
+                making.rename(folder)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
     return History(name, seed, folder, json.loads(known.read_text("utf-8")))
 
 

@@ -119,7 +119,11 @@ def as_seen(incident: Incident, as_of: float) -> Incident | None:
     )
     if announced is None and detected is None:
         return None
-    state: State = "resolved" if ended is not None else ("open" if detected is not None else "announced")
+    # A warning has the severity of a ticket and so is detected as it is announced: what it still is, it also was.
+    warned = incident.state == "announced" and announced is not None
+    state: State = (
+        "resolved" if ended is not None else "open" if detected is not None and not warned else "announced"
+    )
     return replace(
         incident,
         state=state,

@@ -89,8 +89,11 @@ def look(tab: Browser, url: str, text: str, name: str, seconds: float = 60.0) ->
         except TimeoutError:
             if time.monotonic() > end:
                 raise
-    tab.wait_until_idle(seconds=90)
-    tab.screenshot(SHOTS / f"{name}.png")
+    for _ in range(5):
+        tab.wait_until_idle(seconds=90)
+        tab.screenshot(SHOTS / f"{name}.png")
+        if not tab.evaluate("Boolean(document.querySelector('[data-stale=\"true\"]'))"):
+            break  # else the live part was being drawn again, and is pale
     shown = tab.text()
     assert "Traceback" not in shown
     assert "simulated" in shown
@@ -117,7 +120,8 @@ def test_the_first_storm_is_announced_then_open_then_over(demo: Demo) -> None:
         early = demo.wait("announced", lambda i: i.announced_at is not None or i.state == "open", STORY)
         assert early.kind == "kv_eviction_storm"
         assert early.state == "announced", "the storm was not announced before it was there"
-        look(tab, demo.url, "KV eviction storm on coder-a", "2-announced-now")
+        shown = look(tab, demo.url, "KV eviction storm on coder-a", "2-announced-now")
+        assert "KV eviction storm on coder-a announced" in shown
         look(tab, f"{demo.url}/incident?id={early.id}", "Ruled out", "2-announced-incident")
 
         bitten = demo.wait("open and paging", lambda i: i.state == "open" and i.severity == "page", STORY)

@@ -279,6 +279,9 @@ def test_an_incident_is_shown_as_it_was_seen_without_hindsight() -> None:
     after = as_seen(i, STORM + 1000)
     assert after is not None
     assert after.state == "resolved"
+    warning = as_seen(storm(state="announced", detected_at=STORM + 60), STORM + 300)
+    assert warning is not None
+    assert warning.state == "announced", "it has bitten nobody yet, however long it has been told"
     odd = as_seen(storm(announced_at=STORM + 900), STORM + 300)
     assert odd is not None
     assert odd.announced_at is None  # a warning that came later is not shown

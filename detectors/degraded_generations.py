@@ -18,10 +18,10 @@ Formula
     rate, the rest stay at
     ``p0``) of the greatest likelihood.
 
-    Is it load? false where a subset of the replicas carries it (likelihood 100 times that of all), or a change that came just
-    before. Else by :mod:`detectors.quality.decision`: adjusted ratio of the top to the bottom quarter of load at admission
-    (without the request itself), true if its lower 95 % bound is over 2 and every other explanation has been tried, false if
-    its upper bound is under 2, otherwise nobody knows yet (null).
+    Is it load? false where a subset of the replicas carries it (30 times likelier than all of them, the choice of the set
+    paid for), or a change that came just before. Else by :mod:`detectors.quality.decision`: adjusted ratio of the top to the
+    bottom quarter of load at admission (without the request itself), true if its lower 95 % bound is over 2 and every other
+    explanation has been tried, false if its upper bound is under 2, otherwise nobody knows yet (null).
 
 Signals
     Sampled outputs with text verdicts (``import-outputs``); requests_running for the load at admission;
@@ -62,7 +62,8 @@ RECENT_S = 900.0
 UNKNOWN_RATE = 3e-3
 LEAST_PAST = 500
 JUDGE_S = 300.0
-SURE = log(100.0)
+SURE = log(30.0)
+"""Part of the replicas carries it for sure: this many times likelier than all, the choice of the set paid for."""
 
 
 class DegradedGenerations:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
+from math import comb, log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,15 @@ BEFORE_S = 3600.0
 
 
 def carriers_of(s: Samples, rows: I, p0: float) -> tuple[tuple[str, ...], float, dict[str, tuple[int, int]]]:
-    """The replicas that carry a raised rate, the log-likelihood gain over 'all of them', and (bad, n) of each replica."""
+    """The replicas that carry a raised rate, how much likelier (log) that is than 'all of them', (bad, n) of each replica.
+
+    A set of ``m`` out of ``r`` replicas pays for the ``r choose m`` sets of that size that one could have named.
+    """
     table: dict[str, tuple[int, int]] = {}
     for code in np.unique(s.replica[rows]):
         at = rows[s.replica[rows] == code]
         table[s.names[code]] = (int(s.bad[at].sum()), len(at))
     order = sorted(table, key=lambda r: (-table[r][0] / max(table[r][1], 1), r))
-    best: tuple[float, int] = (-np.inf, 1)
     scores = []
     for m in range(1, len(order) + 1):
         k = sum(table[r][0] for r in order[:m])
@@ -35,12 +37,10 @@ def carriers_of(s: Samples, rows: I, p0: float) -> tuple[tuple[str, ...], float,
         rest_k = sum(table[r][0] for r in order[m:])
         rest_n = sum(table[r][1] for r in order[m:])
         p = max(k / max(n, 1), p0)
-        score = k * log(p) - n * p + rest_k * log(p0) - rest_n * p0
-        scores.append(score)
-        # A smaller set needs a real gain: a factor of three in likelihood for what chance alone sorts to the top.
-        if score >= best[0] or (score > best[0] - 1.0 and m == len(order)):
-            best = (score, m)
-    return tuple(sorted(order[: best[1]])), float(best[0] - scores[-1]), table
+        likely = k * log(p) - n * p + rest_k * log(p0) - rest_n * p0
+        scores.append(likely - log(comb(len(order), m)))
+    best = max(range(len(scores)), key=lambda i: (scores[i], i))
+    return tuple(sorted(order[: best + 1])), scores[best] - scores[-1], table
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from detectors.quality.cells import Cells, rank
 from detectors.quality.load import Episodes, LoadSeries, episodes, neighbour, rotation_p, tomorrow, trend
-from detectors.quality.ratio import Ratio, adjusted, crude, shapes
+from detectors.quality.ratio import Ratio, adjusted, crude, quarters, shapes
 
 F = NDArray[np.float64]
 I = NDArray[np.intp]  # noqa: E741
@@ -144,7 +144,7 @@ def decide(cells: Cells, setting: Setting) -> LoadVerdict:
     hours = len(np.unique(cells.hour))
     clusters = [cells.hour] if hours >= 10 else [_tens(cells)]
     ratio = adjusted(cells, x, clusters=tuple(clusters))
-    top, bottom = x > 0.75, x <= 0.25
+    bottom, top = quarters(x)
     if ratio is None:
         return _carried(LoadVerdict(None, "bad answers are too few, or the load hardly changed"), setting)
     plain, full = crude(cells), _mechanism(cells, x, tuple(clusters))
@@ -258,8 +258,10 @@ def needed(ratio: Ratio, outputs: int) -> int:
 
 
 def _edges(cells: Cells, x: F) -> tuple[float, float]:
-    low, high = cells.load[x <= 0.25], cells.load[x > 0.75]
-    return (float(low.max()) if len(low) else 0.0, float(high.min()) if len(high) else 0.0)
+    bottom, top = quarters(x)
+    if not bottom.any():
+        return 0.0, 0.0
+    return float(cells.load[bottom].max()), float(cells.load[top].min())
 
 
 def _tens(cells: Cells) -> I:

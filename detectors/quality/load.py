@@ -78,9 +78,9 @@ def episodes(total: F, start: float, step: float) -> Episodes:
         return Episodes(0, whole)
     count, armed, cuts = 0, True, []
     for i, x in zip(at, smooth, strict=True):
-        if armed and x > high:
+        if armed and x >= high:
             count, armed = count + 1, False
-        elif not armed and x < middle:
+        elif not armed and x <= middle:
             armed = True
             cuts.append(start + float(i) * step)
     # The last cut begins a block without an episode of its own: it belongs to the block before.

@@ -33,6 +33,14 @@ def shapes(x: F) -> dict[str, F]:
     }
 
 
+def quarters(x: F) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Masks of the bottom and the top quarter; where the load has few values, of its lowest and its highest."""
+    if not len(x) or x.min() == x.max():
+        none = np.zeros(len(x), bool)
+        return none, none
+    return x <= max(QUARTERS[0], float(x.min())), (x > QUARTERS[1]) | (x == x.max())
+
+
 @dataclass(frozen=True, slots=True)
 class Ratio:
     """``low`` and ``high`` hold with 95 % each (together a 90 % interval); ``p`` one-sided against "no rise with load".
@@ -54,7 +62,7 @@ class Ratio:
 
 def contrast(f: F, beta: F, x: F, n: F) -> F:
     """Ratio of mean ``exp(beta f)`` over the top quarter of outputs to that over the bottom quarter, for each beta."""
-    top, bottom = x > QUARTERS[1], x <= QUARTERS[0]
+    bottom, top = quarters(x)
     e = np.exp(np.clip(np.outer(beta, f), -40, 40))
     return np.asarray(
         (e[:, top] @ n[top] / max(n[top].sum(), 1e-12))
@@ -71,7 +79,7 @@ def adjusted(
     outputs (hours, load episodes): the widest error counts. None without bad outputs or without two quarters of load.
     """
     x = rank(cells.load, cells.n) if x is None else x
-    top, bottom = x > QUARTERS[1], x <= QUARTERS[0]
+    bottom, top = quarters(x)
     if not cells.n[top].sum() > 0 or not cells.n[bottom].sum() > 0:
         return None
     fits = {}

@@ -140,7 +140,9 @@ def burns(
     for rule in rules:
         long = minutes.window(now - rule.long, now)
         rate, recent = burn_rate(objective, long), burn_rate(objective, minutes.window(now - rule.short, now))
-        firing = long.bad >= rule.min_bad and rate[0] >= rule.factor and recent[0] >= rule.factor
+        # a pace that is the factor exactly fires, however 1 - 0.99 is rounded
+        limit = rule.factor * (1 - 1e-9)
+        firing = long.bad >= rule.min_bad and rate[0] >= limit and recent[0] >= limit
         gone_in = max(0.0, left) * objective.window / rate[0] if rate[0] > 0 else math.inf
         out.append(Burn(rule, rate, recent, long.bad, firing, gone_in))
     return out

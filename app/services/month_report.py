@@ -164,7 +164,13 @@ def month_report(
         mine = [(k, c) for k, c in cells if k.class_ == name]
         made = [
             _objective(
-                store, r, previous.get(r.config.name), mine, month, made_at if closed and freeze else None
+                store,
+                r,
+                Objective.from_config(own[r.config.name]),
+                previous.get(r.config.name),
+                mine,
+                month,
+                made_at if closed and freeze else None,
             )
             for r in found
             if r.objective.class_ == name

@@ -1,0 +1,1 @@
+"""Objectives against independent computations: the log read line by line, the workbook's formulas, Prometheus itself."""

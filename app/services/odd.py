@@ -105,13 +105,8 @@ def _judge(found: Found, past: int) -> tuple[list[Key], FloatArray, Rarity]:
     """Every series with its values and its rarity."""
     keys, tails = sorted(found.values), sorted(found.shares)
     values = np.stack([found.values[k] for k in keys])
-    # Times and sizes of requests have long tails: their logarithms are what is roughly bell-shaped.
-    logs = np.asarray([k.what == "mean" for k in keys])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        shown = np.where(logs[:, None], np.log(np.maximum(values, 1e-9)), values)
-    judged = rarity(shown[:, :past], shown[:, past:])
-    before, now = (np.where(logs, np.exp(np.where(logs, x, 0.0)), x) for x in (judged.before, judged.now))
-    parts = [Rarity(judged.p, before, now)]
+    judged = rarity(*_bell_shaped(keys, values, past))
+    parts = [Rarity(judged.p, _median(values[:, :past]), _mean(values[:, past:]))]
     if tails:
         k, n = (np.stack([found.shares[t][i] for t in tails]) for i in (0, 1))
         parts.append(share_rarity((k[:, :past], n[:, :past]), (k[:, past:], n[:, past:])))
@@ -119,6 +114,32 @@ def _judge(found: Found, past: int) -> tuple[list[Key], FloatArray, Rarity]:
             values = np.vstack([values, k / n])
     p, before, now = (np.concatenate([getattr(x, name) for x in parts]) for name in ("p", "before", "now"))
     return keys + tails, values, Rarity(p, before, now)
+
+
+def _bell_shaped(keys: Sequence[Key], values: FloatArray, past: int) -> tuple[FloatArray, FloatArray]:
+    """Past and window with means of requests as logarithms: times and sizes have long tails.
+
+    A tenth of the past's median is added first, so that a cell of zeros is low and not infinitely low.
+    """
+    level = _median(values[:, :past])
+    logs = np.asarray([k.what == "mean" for k in keys]) & (level > 0)
+    shown = values.copy()
+    shown[logs] = np.log(np.maximum(values[logs], 0.0) + 0.1 * level[logs, None])
+    return shown[:, :past], shown[:, past:]
+
+
+def _median(x: FloatArray) -> FloatArray:
+    """Median of each row's known values; NaN where there is none."""
+    known = ~np.isnan(x).all(axis=1)
+    out = np.full(len(x), np.nan)
+    out[known] = np.nanmedian(x[known], axis=1)
+    return out
+
+
+def _mean(x: FloatArray) -> FloatArray:
+    n = (~np.isnan(x)).sum(axis=1)
+    out: FloatArray = np.where(n > 0, np.nansum(x, axis=1) / np.maximum(n, 1), np.nan)
+    return out
 
 
 def _frames(store: Store, edges: FloatArray, past: int, targets: Sequence[int]) -> Iterator[Frame]:

@@ -76,7 +76,7 @@ def _stretch(
     while start < stop:
         ends = np.arange(start, min(stop, start + BLOCK))
         held = windows(ends) / WINDOW
-        distance = 2.0 * WINDOW * ((xlogy(held, held)).sum(axis=1) - (held @ known.T).max(axis=1)) / LIMIT
+        distance = 2.0 * WINDOW * (xlogy(held, held).sum(axis=1) - _products(held, known).max(axis=1)) / LIMIT
         new = np.flatnonzero(distance >= 1.0)
         upto = int(new[0]) + 1 if len(new) else len(ends)
         out[start : start + upto] = distance[:upto]
@@ -86,6 +86,15 @@ def _stretch(
             del memory[:-MOST]
             known = _logs(windows(np.asarray(memory, np.intp)))
     return stop
+
+
+def _products(held: FloatArray, known: FloatArray) -> FloatArray:
+    """``held @ known.T``, term by term: a matrix product rounds differently for other shapes, and a score must not depend on
+    how many points come after it."""
+    out = held[:, :1] * known[:, 0]
+    for part in range(1, PARTS):
+        out += held[:, part : part + 1] * known[:, part]
+    return out
 
 
 def _logs(counts: FloatArray) -> FloatArray:

@@ -80,6 +80,7 @@ def test_the_published_scores_of_two_detectors_come_out(benchmark: tuple[Path, l
 
 
 @pytest.mark.shared
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_the_score_agrees_with_the_reference_to_two_decimals_in_every_profile(
     benchmark: tuple[Path, list[Series]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,8 +90,9 @@ def test_the_score_agrees_with_the_reference_to_two_decimals_in_every_profile(
     import zstandard
 
     where, series = benchmark
-    raw = zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader((where / "data.tar.zst").open("rb"))
-    with tarfile.open(fileobj=io.BytesIO(raw.read())) as tar:
+    with (where / "data.tar.zst").open("rb") as packed:
+        raw = zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(packed).read()
+    with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
         tar.extractall(tmp_path, filter="data")
     (tmp_path / "combined_windows.json").write_bytes((where / "combined_windows.json").read_bytes())
     monkeypatch.setenv("NAB", str(tmp_path))

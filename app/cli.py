@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from app.commands import analyse, data, demo, incidents, inspect, odd, operate, slo
+from app.commands import analyse, data, demo, incidents, inspect, odd, operate, outputs, quality, slo
 from app.commands.context import settings
 
 cli = typer.Typer(
@@ -61,8 +61,12 @@ cli.command("serve")(operate.serve)
 cli.command("backfill")(data.backfill)
 cli.command("import-outputs")(data.import_outputs)
 cli.command("import-requests")(data.import_requests)
+cli.command("score")(outputs.score)
+cli.command("erase")(outputs.erase)
+cli.command("canary")(outputs.canary)
 cli.command("mark")(data.mark)
 cli.command("backtest")(analyse.backtest)
+cli.add_typer(quality.group)
 cli.command("odd")(odd.odd)
 cli.add_typer(incidents.incidents_cli, name="incidents")
 cli.add_typer(slo.slo_cli, name="slo")

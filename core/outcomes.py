@@ -11,6 +11,8 @@ KINDS: Mapping[str, bool | None] = {
     "accepted": True,
     "regenerated": False,
     "abandoned": False,
+    "canary_correct": None,
+    "canary_same": None,
 }
 """Kind → whether its mere occurrence is good (True), bad (False), or has to be said with ``ok`` (None)."""
 

@@ -141,12 +141,17 @@ def backfill(
 @command
 def import_outputs(
     file: Annotated[
-        Path, typer.Argument(help="JSON lines, one sampled output each; .gz and .zst are read as they are.")
+        Path,
+        typer.Argument(help="JSON lines or one JSON list of outputs; .gz and .zst are read as they are."),
     ],
+    format_name: Annotated[
+        str, typer.Option("--format", help="gustfront, litellm, langfuse, phoenix, openai, otel, or auto.")
+    ] = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Import sampled outputs; texts are scored and, unless configured otherwise, dropped. Repeating it adds nothing."""
     from collectors.outputs import import_outputs as run_import
+    from collectors.translate import check_format
     from core.classes import ClassRules
     from core.roles import Roles
 
@@ -158,6 +163,7 @@ def import_outputs(
             ClassRules.from_config(config.classes),
             Roles.from_config(config.roles),
             config=config,
+            format_name=check_format(format_name),
             progress=progress,
         )
     _imported(result, as_json)

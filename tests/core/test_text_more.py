@@ -18,20 +18,20 @@ from core.text.logprobs import logprob_rules
 from tests.core.text_samples import CHINESE, CODE, GERMAN, JAPANESE, PROSE, TABLE
 
 FRENCH = (
-    "Le serveur répond lentement quand la mémoire est pleine. Nous avons mesuré le temps de réponse pendant une semaine, et les "
-    "résultats sont clairs : plus il y a de requêtes en attente, plus la première réponse est longue pour tous les utilisateurs."
+    "Le serveur répond lentement quand la mémoire est pleine. Nous avons mesuré le temps de réponse pendant une semaine, "
+    "et les résultats sont clairs : plus il y a de requêtes en attente, plus la première réponse est longue pour tous."
 )
 SPANISH = (
-    "El servidor responde con lentitud cuando la memoria está llena. Hemos medido el tiempo de respuesta durante una semana y "
-    "los resultados son claros: cuantas más peticiones hay en espera, más tarda la primera respuesta para todos los usuarios."
+    "El servidor responde con lentitud cuando la memoria está llena. Hemos medido el tiempo de respuesta durante una "
+    "semana y los resultados son claros: cuantas más peticiones hay en espera, más tarda la primera respuesta."
 )
 RUSSIAN = (
-    "Сервер отвечает медленно, когда память заполнена. Мы измеряли время ответа в течение недели, и результаты ясны: чем больше "
-    "запросов ожидает, тем дольше первый ответ для всех пользователей. Это было видно на каждом из графиков."
+    "Сервер отвечает медленно, когда память заполнена. Мы измеряли время ответа в течение недели, и результаты ясны: "
+    "чем больше запросов ожидает, тем дольше первый ответ для всех пользователей. Это было видно на каждом из графиков."
 )
 ITALIAN = (
-    "Il server risponde lentamente quando la memoria è piena. Abbiamo misurato il tempo di risposta per una settimana e i "
-    "risultati sono chiari: più richieste sono in attesa, più la prima risposta è lenta per tutti gli utenti che usano il servizio."
+    "Il server risponde lentamente quando la memoria è piena. Abbiamo misurato il tempo di risposta per una settimana "
+    "e i risultati sono chiari: più richieste sono in attesa, più la prima risposta è lenta per tutti gli utenti."
 )
 
 
@@ -61,7 +61,7 @@ def test_an_answer_in_another_language_than_the_question_is_a_rate() -> None:
 def test_the_end_of_an_answer_is_judged_only_where_the_engine_says_it_stopped() -> None:
     assert score_text(PROSE, finish_reason="length").rules == {"truncated": 1.0}
     assert score_text(PROSE, finish_reason="length").verdict == "clean"
-    cut = PROSE.replace("\n\n", " ").rsplit(" ", 6)[0]
+    cut = (SECRET + " " + PROSE).replace("\n\n", " ").rsplit(" ", 6)[0]
     open_code = CODE[: CODE.rindex("```")].rstrip()
     assert score_text(cut, finish_reason="stop").rules == {"cut_off": 1.0}
     assert score_text(open_code, finish_reason="stop").rules == {"fence_open": 1.0}
@@ -105,8 +105,9 @@ def test_special_tokens_that_the_prompt_names_are_no_leak() -> None:
 
 
 SECRET = (
-    "Our quarterly report says that the northern warehouse lost forty-one pallets of ceramic tiles in March, and that the "
-    "insurer refuses to pay because the night watchman had left the gate open. Draft a letter to the insurer that disputes this."
+    "Our quarterly report says that the northern warehouse lost forty-one pallets of ceramic tiles in March, and that "
+    "the insurer refuses to pay because the night watchman had left the gate open. Draft a letter to the insurer that "
+    "disputes this."
 )
 
 

@@ -11,7 +11,7 @@ import streamlit as st
 
 from app.services import cards as cards_service
 from app.services import demo as demo_service
-from app.services import fleet, health, incident_load, quality_page, slo_curves, slos
+from app.services import fleet, health, incident_load, quality_page, slo_curves, slo_page, slos
 from app.services.demo import Demo
 from app.services.gateway import Chunk, Detail, Fold, Where, fold
 from app.services.heat import HeatMap
@@ -21,6 +21,7 @@ from app.services.quality_page import QualityPage
 from app.services.rates import Rate
 from app.services.replica_load import load_heats
 from app.services.slo_curves import SloDetail
+from app.services.slo_page import More
 from app.services.slos import SloRow
 from app.services.view import View
 from app.storage import configuration, shared_store
@@ -194,6 +195,33 @@ def _slo_detail(url: str, view: View, name: str) -> SloDetail:
 def slo_detail(view: View, name: str) -> SloDetail:
     """Curves of one objective over the view's range."""
     return _slo_detail(configuration().database, _key(view), name)
+
+
+@st.cache_data(ttl=SLOW, max_entries=64, show_spinner=False, refresh_mode="background")
+def _slo_more(url: str, view: View) -> dict[str, More]:
+    store = shared_store(url)
+    return {row.config.name: slo_page.more(store, row) for row in _slo_rows(url, view)}
+
+
+def slo_more(view: View) -> dict[str, More]:
+    """What ate each budget, how it ends, percentiles by prompt length; anew every five minutes."""
+    end = view.as_of // 300 * 300 if view.live else view.as_of
+    return _slo_more(configuration().database, replace(view, start=end - 3600, as_of=end, newest=None))
+
+
+@st.cache_data(ttl=LONG, max_entries=4, show_spinner=False)
+def _oldest(url: str) -> float | None:
+    return shared_store(url).oldest()
+
+
+def slo_months(view: View) -> list[str]:
+    """Months that can be reported, the newest first."""
+    return slo_page.months(view.as_of, _oldest(configuration().database))
+
+
+def month_file(month: str, form: str) -> str:
+    """A month report, made when it is asked for."""
+    return slo_page.download(shared_store(configuration().database), configuration(), month, form)
 
 
 @st.cache_data(ttl=BRIEF, max_entries=16, show_spinner=False)

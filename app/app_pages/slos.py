@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
+from html import escape
+
 import numpy as np
 import streamlit as st
 
 from app import queries
+from app.services.budget import Forecast
 from app.services.cards import budget_interval
+from app.services.month_report import definition, short
+from app.services.slo_page import More
 from app.services.slos import SloRow, covered_text
 from app.services.view import View
-from app.services.wording import between, clock, instant, percent, promise, seconds, span, window
-from app.ui import charts, empty
+from app.services.wording import between, capital, clock, instant, percent, promise, seconds, span, window
+from app.ui import charts, empty, links
 from app.ui.explain import (
     explain_attainment,
     explain_budget,
@@ -18,11 +25,13 @@ from app.ui.explain import (
     explain_coverage,
     explain_p99,
 )
-from app.ui.html import Tone, chip, chips, div, show, table
+from app.ui.html import Markup, Tone, chip, chips, div, show, table
 from app.ui.html import span as inline
 from app.ui.live import live
 from app.ui.pieces import class_colour, interval_text, latency_chart, word
+from core.slo import Objective
 
+FORMS = {"HTML": "text/html", "CSV": "text/csv", "JSON": "application/json"}
 STATES: dict[str, tuple[str, Tone]] = {
     "met": ("met", "green"),
     "missed": ("missed", "red"),
@@ -63,16 +72,29 @@ def late_now(row: SloRow) -> bool:
     )
 
 
+def point_words(point: str) -> str:
+    """Where it was measured."""
+    return "of the sampled outputs" if point == "sample" else f"measured at the {point}"
+
+
+def length_words(o: Objective) -> str:
+    """``28 d``, ``this month``."""
+    return f"this {o.calendar}" if o.calendar else span(o.window)
+
+
 def head(row: SloRow) -> None:
     """Name, promise, state."""
     o = row.objective
     text, tone = STATES[row.attainment.state]
-    said = f"{o.class_}: {promise(o.target)} of requests with {o.signal} ≤ {seconds(o.threshold)} over {span(o.window)}"
+    if not row.attainment.reportable and row.attainment.state in ("met", "missed", "undetermined"):
+        # What was seen of the window is too little to say how the window went.
+        text, tone = f"{text} so far", "red" if row.attainment.state == "missed" else "grey"
+    said = f"{o.class_}: {definition(o)} over {length_words(o)}"
     now = [chip("over the threshold now", "red")] if late_now(row) else []
     show(
         div(
             inline(f"{o.name}", class_="gf-name", title=o.name),
-            chips([*now, chip(f"measured at the {row.point}"), chip(f"{text}, {span(o.window)}", tone)]),
+            chips([*now, chip(point_words(row.point)), chip(f"{text}, {span(o.window)}", tone)]),
             class_="gf-head",
         ),
         div(
@@ -82,23 +104,34 @@ def head(row: SloRow) -> None:
     )
 
 
-def numbers(row: SloRow) -> None:
+def numbers(row: SloRow, future: Forecast | None) -> None:
     """p99, attainment, budget, burn and coverage."""
     a = row.attainment
     name = row.config.name
     columns = st.columns(5)
-    number(
-        columns[0],
-        "p99 now",
-        word(row.p99),
-        interval_text(row.p99),
-        key=f"p99-{name}",
-        explanation=explain_p99(row),
-        missed=late_now(row),
-    )
+    latency_slo = row.objective.sli == "latency"
+    if latency_slo:
+        number(
+            columns[0],
+            "p99 now",
+            word(row.p99),
+            interval_text(row.p99),
+            key=f"p99-{name}",
+            explanation=explain_p99(row),
+            missed=late_now(row),
+        )
+    else:
+        number(
+            columns[0],
+            "bad",
+            f"{a.tally.bad:,}",
+            f"of {a.tally.counted:,} counted",
+            key=f"p99-{name}",
+            explanation=explain_attainment(row),
+        )
     number(
         columns[1],
-        f"attained, {span(row.objective.window)}",
+        f"attained, {length_words(row.objective)}",
         a.text().split(" (")[0],
         f"n {a.tally.counted:,} counted",
         key=f"att-{name}",
@@ -107,7 +140,11 @@ def numbers(row: SloRow) -> None:
     )
     left = row.budget_left
     budget = "unknown" if left is None else budget_interval(*left)
-    gone = "" if row.gone_in is None else f"gone in {span(row.gone_in)} at this pace"
+    gone = future.text(row.window[1]) if future is not None else ""
+    if row.gone_in is not None and left is not None and left[1] > 0:
+        gone = f"gone in {span(row.gone_in)} at the pace of the last hour"
+    if left is not None and left[1] <= 0:
+        gone = "spent"
     number(
         columns[2],
         "budget left",
@@ -154,7 +191,7 @@ def curves(row: SloRow, view: View, colour: str) -> None:
     name = row.config.name
     left, right = st.columns(2)
     with left:
-        show(div(f"{row.objective.signal} p99, interval shaded", class_="gf-small gf-soft"))
+        show(div(f"{capital(short(row.objective.signal))}, p99, interval shaded", class_="gf-small gf-soft"))
         if d.p99 is not None and np.isfinite(d.p99.value).any():
             latency_chart(
                 d.p99,
@@ -205,6 +242,73 @@ def curves(row: SloRow, view: View, colour: str) -> None:
         )
 
 
+def ate(row: SloRow, found: More, view: View) -> None:
+    """What used the budget up, and who was hit by prompt length."""
+    if found.eaten:
+        lines = []
+        for e in found.eaten[:5]:
+            what: object = "outside any incident"
+            if e.incident is not None:
+                where = escape(links.incident_path(e.incident.id, view))
+                what = Markup(f'<a href="{where}" target="_self">{escape(e.incident.title)}</a>')
+            lines.append((what, f"{e.bad:,}", percent(e.share, 0)))
+        show(
+            div("What ate the budget", class_="gf-label"),
+            table(["incident", "bad requests", "of the whole budget"], lines),
+        )
+    if len(found.bands) > 1:
+        rows = [(b.name, b.p99 or "–", f"{b.bad:,}", f"{b.n:,}") for b in found.bands]
+        show(
+            div("By prompt length, last 24 h", class_="gf-label"),
+            table(["prompt tokens", "time to first token, p99", "bad", "counted"], rows),
+        )
+
+
+def summary(rows: Sequence[SloRow], more: Mapping[str, More]) -> None:
+    """All objectives at a glance, the least budget first."""
+    if len(rows) < 2:
+        return
+
+    def order(row: SloRow) -> float:
+        return row.budget_left[0] if row.budget_left is not None else float("inf")
+
+    lines = []
+    for row in sorted(rows, key=order):
+        left = row.budget_left
+        future = more[row.config.name].forecast if row.config.name in more else None
+        lines.append(
+            (
+                row.config.name,
+                row.objective.class_,
+                promise(row.objective.target),
+                row.attainment.text(),
+                "unknown" if left is None else budget_interval(*left),
+                future.text(row.window[1]) if future is not None else "–",
+                percent(row.attainment.coverage, 1),
+            )
+        )
+    head_ = ["objective", "class", "promised", "attained", "budget left", "forecast", "coverage"]
+    with st.container(border=True, gap="xsmall"):
+        show(div("Budgets, the least left first", class_="gf-title"), table(head_, lines))
+
+
+def month_row(view: View) -> None:
+    """The month's report, to be taken along."""
+    months = queries.slo_months(view)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        month = st.selectbox("Month report", months, key="slo-month", width=160)
+        for form, mime in FORMS.items():
+            st.download_button(
+                f"Download {form}",
+                data=partial(queries.month_file, month, form),
+                file_name=f"gustfront-{month}.{form.lower()}",
+                mime=mime,
+                key=f"slo-download-{form}",
+                on_click="ignore",
+                type="primary" if form == "HTML" else "secondary",
+            )
+
+
 def layouts(row: SloRow) -> None:
     """p99 of each bucket layout alone: comparable with histogram_quantile of one engine."""
     if not row.layouts:
@@ -236,6 +340,11 @@ def layouts(row: SloRow) -> None:
     )
 
 
+def other_words(row: SloRow) -> str:
+    """The measurement point that the numbers are not from."""
+    return "From the engines' own metrics" if row.point != "engine" else "From the gateway's log"
+
+
 def body(view: View) -> None:
     """The live part."""
     rows = queries.slo_rows(view)
@@ -256,17 +365,24 @@ def body(view: View) -> None:
                 language="yaml",
             )
         return
+    more = queries.slo_more(view)
+    month_row(view)
+    summary(rows, more)
     order = list(dict.fromkeys(r.objective.class_ for r in rows))
     for row in rows:
+        found = more.get(row.config.name)
         with st.container(border=True, gap="xsmall"):
             head(row)
-            numbers(row)
-            curves(row, view, class_colour(row.objective.class_, order))
+            numbers(row, found.forecast if found is not None else None)
+            if row.objective.sli == "latency":
+                curves(row, view, class_colour(row.objective.class_, order))
+            if found is not None:
+                ate(row, found, view)
             layouts(row)
             if row.other is not None:
                 show(
                     div(
-                        f"At the other measurement point: {row.other.text()} (n {row.other.tally.counted:,}).",
+                        f"{other_words(row)}: {row.other.text()} (n {row.other.tally.counted:,}).",
                         class_="gf-small gf-soft",
                     )
                 )

@@ -6,6 +6,7 @@ import numpy as np
 
 from app.services.slos import SloRow
 from app.services.wording import instant, percent, promise, seconds, span, window
+from core.slo import TTFT
 
 POINTS = {
     "engine": "the engine: from arrival at its front end to the first token. Router and network are not in it.",
@@ -23,7 +24,9 @@ def explain_p99(row: SloRow) -> str:
     high = "infinity" if np.isinf(q.high) else seconds(q.high)
     return "\n".join(
         [
-            f"Measured at {POINTS.get(row.point, row.point)}",
+            f"Measured at {POINTS.get(row.point, row.point)}"
+            if row.objective.signal == TTFT
+            else "Measured at the engine, whose histogram the percentile comes from.",
             f"Window: the shortest of 1, 5, 15 and 60 min with 300 requests: {window(row.p99.minutes)}"
             f" up to {instant(row.p99_end)}.",
             f"Observations: {q.n:,}. Bucket counts of all replicas are summed, percentiles are never averaged.",

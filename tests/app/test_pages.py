@@ -208,7 +208,7 @@ def test_the_slos_page_shows_interval_count_window_and_how_it_was_computed(
     text = words(app)
     assert "measured at the gateway" in text
     assert "measured at the engine" in text
-    assert "missed, 28 d" in text
+    assert "missed so far, 28 d" in text, "100 minutes of 28 days were seen"
     assert re.search(r"n \d[\d,]* · over \d+ min", text)
     explained = [t.value for t in app.text]
     assert len(explained) == 15

@@ -80,18 +80,13 @@ def verdict(page: QualityPage, view: View) -> None:
             ),
         )
     for i in page.incidents[:3]:
-        lasted = f"{clock(i.started_at, relative_to=view.as_of)}–{clock(i.ended_at, relative_to=view.as_of)}"
+        since = clock(i.started_at, relative_to=view.as_of)
+        lasted = (
+            f"since {since}" if i.ended_at is None else f"{since}–{clock(i.ended_at, relative_to=view.as_of)}"
+        )
         row_left, row_right = st.columns([5.4, 1], vertical_alignment="center")
         with row_left:
-            show(
-                div(
-                    chip(f"incident, {i.state}"),
-                    " ",
-                    i.title,
-                    inline(f" · {lasted}", class_="gf-soft"),
-                    class_="gf-p",
-                )
-            )
+            show(chips([chip(f"incident {i.state}"), inline(i.title), inline(lasted, class_="gf-soft")]))
         with row_right:
             links.open_incident(i.id, view)
 
@@ -108,7 +103,7 @@ def over_time(a: Analysis) -> None:
         div(
             "Load that the outputs met at admission, without themselves",
             inline(" · 1 = mean of the pool", class_="gf-soft"),
-            class_="gf-h",
+            class_="gf-h gf-next",
         ),
         load_picture(a),
     )
@@ -126,8 +121,8 @@ def by_load(a: Analysis) -> None:
     show(
         div(
             "Top against bottom quarter of load",
-            inline(" · rate ratio, each bound holds with 95 %", class_="gf-soft"),
-            class_="gf-h",
+            inline(" · each bound holds with 95 %", class_="gf-soft"),
+            class_="gf-h gf-next",
         ),
         effects_picture(a) if a.load.ratio is not None else div(a.load.why, class_="gf-p gf-soft"),
     )
@@ -256,7 +251,7 @@ def samples(a: Analysis) -> None:
             )
         else:
             st.code(marked(text, span_of(text, quality_page.rules_of(b))), language=None, wrap_lines=True)
-            show(div("⟦ ⟧ marks the damage.", class_="gf-small gf-soft"))
+            show(div("The damage is between ▶ and ◀.", class_="gf-small gf-soft"))
 
 
 def export(a: Analysis) -> None:

@@ -13,7 +13,7 @@ from core.text.view import View
 RUN = re.compile(r"(\S)\1{23,}", re.DOTALL)
 SPACES = re.compile(r"\s{24,}")
 BROKEN = re.compile(r"[\ufffd\x80-\x9f]+")
-OPEN, CLOSE = "⟦", "⟧"
+OPEN, CLOSE = "▶", "◀"
 AROUND = 160
 """Characters kept before and after a span that is shown."""
 
@@ -53,7 +53,7 @@ def _minority(view: View) -> tuple[int, int] | None:
 
 
 def marked(text: str, span: tuple[int, int] | None) -> str:
-    """The text with its span between ``⟦`` and ``⟧``, cut to what is around it; long spans lose their middle."""
+    """The text with its span between ``▶`` and ``◀``, cut to what is around it; long spans lose their middle."""
     if span is None:
         return text if len(text) <= 4 * AROUND else text[: 2 * AROUND] + " … " + text[-2 * AROUND :]
     start, end = span

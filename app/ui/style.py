@@ -75,6 +75,7 @@ table.gf-table{border-collapse:collapse;width:100%;font-size:13px}
 .gf-lane{position:relative;height:16px}
 .gf-pane .gf-lane{position:absolute;inset:0;height:auto}
 .gf-lane>div{position:absolute;top:0;bottom:0}
+.gf-next{margin-top:14px}
 .gf-tall{height:190px}
 .gf-low{height:74px}
 .gf-effects .gf-heat-row{grid-template-columns:var(--names,132px) 1fr 172px}

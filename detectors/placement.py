@@ -107,7 +107,7 @@ def leaning_ranks(window: Window, unit: int, span_s: float = SPAN_S) -> Lean | N
     if not hot.any():
         return None
     top = int(np.nanargmax(recent))
-    cell = (load[top] >= 2.0 * np.nanmean(load, axis=0)) | np.isnan(load[top])
+    cell = (load[top] >= 2.0 * nanmean(load.T)) | np.isnan(load[top])
     broken = np.flatnonzero(~cell)
     since = len(cell) - 1 - (broken[-1] if len(broken) else -1)
     return Lean(

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from core.config_errors import from_argument
 from core.config_slo import SloConfig
 from core.errors import ConfigError
+from core.signals import resolve
 from core.times import format_duration, parse_duration
 
 VERSION = "openslo/v1"
@@ -217,8 +218,9 @@ def _objective(one: Mapping[str, Any], where: str, method: str, values: Mapping[
         raise ConfigError(f"{where}.op", "a latency is good below its threshold", "write op: lte", one["op"])
     value = one.get("value")
     if value is not None and values.get("sli", "latency") == "latency":
-        seconds = str(values.get("signal", "")).endswith("_seconds") and not isinstance(value, str)
-        out["threshold"] = shown_duration(float(value)) if seconds else value
+        timed = _signal_id(str(values.get("signal", ""))).endswith("_seconds")
+        plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+        out["threshold"] = shown_duration(float(value)) if timed and plain else value
     if method == "Timeslices":
         if one.get("timeSliceWindow", "1m") not in ("1m", 1):
             raise ConfigError(
@@ -230,6 +232,14 @@ def _objective(one: Mapping[str, Any], where: str, method: str, values: Mapping[
     return out
 
 
+def _signal_id(name: str) -> str:
+    """The id of a signal, of its id or alias; what is unknown stays, and is refused with the objective."""
+    try:
+        return str(resolve(name).id)
+    except ConfigError:
+        return name
+
+
 def _source(
     meta: Mapping[str, Any], spec: Mapping[str, Any], path: str, indicators: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -238,8 +248,6 @@ def _source(
     own = {k.removeprefix(PREFIX): v for k, v in notes.items() if str(k).startswith(PREFIX)}
     if own:
         _only(own, _OWN, f"{path}.metadata.annotations", PREFIX)
-        if "signal" in own and str(own.get("sli", "latency")) == "latency":
-            own["signal"] = str(own["signal"])
         return dict(own)
     if "indicatorRef" in spec:
         found = indicators.get(str(spec["indicatorRef"]))

@@ -47,6 +47,11 @@ class Policy:
 POLICIES = {
     "degraded_generations": Policy(confirm=0.0, quiet=1800.0, reopen=3600.0),
     "spec_decode_collapse": Policy(confirm=60.0, quiet=900.0, reopen=1800.0),
+    "kv_leak": Policy(confirm=60.0, quiet=600.0),
+    "offload_thrash": Policy(confirm=30.0, quiet=600.0),
+    "lora_thrash": Policy(confirm=30.0, quiet=600.0),
+    "kv_transfer_slow": Policy(confirm=30.0),
+    "prefill_decode_imbalance": Policy(confirm=45.0),
     "telemetry_fault": Policy(confirm=30.0, quiet=180.0),
     "tail_latency_spike": Policy(confirm=30.0, quiet=300.0),
     "slow_replica": Policy(confirm=30.0, quiet=300.0),

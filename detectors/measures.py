@@ -134,6 +134,7 @@ FORMULAS: Mapping[str, Formula] = {
     "hit": lambda get: _ratio(nansum(get("hits")), nansum(get("queries"))),
     "miss": lambda get: 1.0 - _ratio(nansum(get("hits")), nansum(get("queries"))),
     "work": _work,
+    "found": lambda get: _ratio(nansum(get("hits")), nansum(get("span"))),
     "compute": lambda get: _ratio(nansum(get("queries") - get("hits")), nansum(get("span"))),
     "ttft": _mean_of(TTFT),
     "queue": _mean_of(QUEUE),

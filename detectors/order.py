@@ -70,6 +70,8 @@ def watch(order: Order, window: Window, normal: Normal) -> None:
         more, far = normal.factor("arrivals", m["arrivals"]), normal.z("arrivals", m["arrivals"]) / 1.4
         surging = (more >= 1.25) & (far >= 3)
         lost = (normal.z("hit", m["hit"]) / 1.4 <= -4) & (m["n"] >= 3)
+        # Two requests say nothing: hits that were lost before them still are.
+        lost |= ~(m["n"] >= 3) & ~np.isnan(order.lost)
         growing = np.zeros(len(window.units), bool)
         longer = normal.factor("prompt_length", m["prompt_length"])
         beyond = normal.z("prompt_length", m["prompt_length"]) / 1.4

@@ -6,8 +6,8 @@ Idea
     of prefill (there the prefill queue grows and decode idles: ``capacity_shortfall`` of the prefill pool) and from a slow link.
 
 Formula
-    Over four minutes, per decode replica, against its own normal: KV usage >= 90 % (normal below 75 %), tokens in progress:
-    output tokens per second >= 0.8 x (it works: pinned memory and wedges do not) and running >= 1.7 x; first tokens come
+    Over two or four minutes, per decode replica, against its own normal: KV usage >= 90 % (normal below 75 %),
+    output tokens per second >= 1.1 x (it works: pinned memory and wedges do not) and running >= 1.7 x; first tokens come
     >= 2 x later (their wait for room counts as TTFT there), or transfers wait >= 2 x per gigabyte. On at least half of the
     pool. And on the prefill replicas that feed it: fewer than one request waits on average and
     prefill without queue <= 1.5 x own normal.
@@ -77,18 +77,7 @@ class PrefillDecodeImbalance:
         cells = max(2, int(self.span_s // window.step))
         normal = Normal.of(baseline, window)
         m = now(window, cells, *_FLOORS, "n")
-        with np.errstate(invalid="ignore"):
-            later = (normal.factor("ttft", m["ttft"], 0.02) >= 2) | (
-                normal.factor("transfer_seconds", m["transfer_seconds"], 0.01) >= 2
-            )
-            full = (
-                roles(window).decode
-                & (m["kv"] >= FULL)
-                & (normal.centre["kv"] < USUALLY)
-                & (normal.factor("running", m["running"], 0.5) >= 1.7)
-                & (normal.factor("generated", m["generated"]) >= 0.8)
-                & later
-            )
+        full = _full(window, normal, m) | _full(window, normal, now(window, cells // 2, *_FLOORS))
         findings = []
         for pool, idx in window.pools.items():
             hit, seen = idx[full[idx]], idx[~np.isnan(m["kv"][idx])]
@@ -168,6 +157,23 @@ class PrefillDecodeImbalance:
                 "Scale decode on KV usage and prefill on its queue, not both on one number",
                 "More KV per decode replica (vLLM --kv-cache-dtype fp8, --gpu-memory-utilization; SGLang --mem-fraction-static)",
             ],
+        )
+
+
+def _full(window: Window, normal: Normal, m: dict[str, F]) -> NDArray[np.bool_]:
+    """Decode replicas that are full, work, and let hand-overs wait."""
+    with np.errstate(invalid="ignore"):
+        later = (normal.factor("ttft", m["ttft"], 0.02) >= 2) | (
+            normal.factor("transfer_seconds", m["transfer_seconds"], 0.01) >= 2
+        )
+        return np.asarray(
+            roles(window).decode
+            & (m["kv"] >= FULL)
+            & (normal.centre["kv"] < USUALLY)
+            & (normal.factor("running", m["running"], 0.5) >= 1.7)
+            & (normal.factor("generated", m["generated"]) >= 1.1)
+            & later,
+            bool,
         )
 
 

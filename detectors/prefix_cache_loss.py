@@ -7,7 +7,7 @@ Idea
 
 Formula
     Over four minutes, per replica, against its own normal: prefix hits down (z <= -5, at least 15 points and
-    the miss share x1.5),
+    the miss share x1.5), found tokens per second <= x0.75,
     computed tokens per request >= x1.6, no restart in ten minutes. On most replicas that lost them the loss
     began before demand or the length of prompts had reached x1.25 or running requests and KV usage x1.7, and prefill takes
     x1.5 and at least a tenth of the objective. At least half of the pool, or a single
@@ -64,6 +64,7 @@ _FLOORS = {
     "arrivals": 0.1,
     "waiting": 0.1,
     "prompt_length": 0.1,
+    "found": 0.1,
 }
 
 
@@ -71,8 +72,8 @@ class PrefixCacheLoss:
     """See the module's docstring."""
 
     kind = "prefix_cache_loss"
-    needs = needs("running", "waiting", "kv", "hits", "queries", "finished")
-    hists = (TTFT, f"{QUEUE}:mean")
+    needs = needs("running", "waiting", "kv", "hits", "queries", "finished", "generated")
+    hists = (TTFT, f"{QUEUE}:mean", "kv_transfer_time_seconds:mean")
 
     def __init__(self, span_s: float = 240.0, least_requests: int = 8) -> None:
         self.span_s = span_s
@@ -102,6 +103,8 @@ class PrefixCacheLoss:
                 & (normal.centre["hit"] - m["hit"] >= 0.15)
                 & (normal.factor("miss", m["miss"]) >= 1.5)
                 & (normal.factor("work", m["work"]) >= 1.6)
+                # Newcomers that share nothing dilute the share; those who hit still do.
+                & (normal.factor("found", m["found"]) <= 0.75)
                 & (normal.factor("prefill_seconds", m["prefill_seconds"]) >= 1.5)
                 & (m["prefill_seconds"] >= 0.1 * strictest_objective(window))
                 & ~np.isnan(order.lost)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from core.incidents import Finding, RuledOut
 from detectors.case import Case, Row
 from detectors.normal import Normal
+from detectors.pd import roles
 from detectors.window import Window
 from detectors.wording import names, number, percent
 
@@ -24,7 +25,10 @@ AGAIN = 0.2
 
 
 def never_hits(window: Window) -> B:
-    """Replicas with at least 50,000 looked-up tokens in half an hour and not one hit since they are known."""
+    """Replicas with at least 50,000 looked-up tokens in half an hour and not one hit since they are known.
+
+    Not those that only decode: their prompts come with the transfer.
+    """
     cells = int(SPAN_S // window.step)
     if window.stop - window.start < cells:
         return np.zeros(len(window.units), bool)
@@ -32,7 +36,8 @@ def never_hits(window: Window) -> B:
         asked = window.total("queries", cells)
         hits = window.value("hits")
         none = np.nansum(hits, axis=1) == 0
-        return np.asarray((asked >= LOOKED_UP) & none & ~np.isnan(hits).all(axis=1), bool)
+        some = ~np.isnan(hits).all(axis=1)
+        return np.asarray((asked >= LOOKED_UP) & none & some & ~roles(window).decode, bool)
 
 
 def who_knows_better(window: Window, units: NDArray[np.intp]) -> str:

@@ -21,7 +21,7 @@ def reference() -> str:
         title = f"`{path}`" if path else "Top level"
         note = _first_line(model)
         rows = [
-            f"| `{_key(name, field)}` | {_default(field)} | {_meaning(field)} |"
+            f"| `{_key(name, field)}` | {_default(name, field)} | {_meaning(field)} |"
             for name, field in model.model_fields.items()
         ]
         blocks.append(
@@ -58,7 +58,7 @@ def _meaning(field: FieldInfo) -> str:
     return " ".join((field.description or "").split()).replace("|", "\\|")
 
 
-def _default(field: FieldInfo) -> str:
+def _default(name: str, field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
@@ -68,8 +68,10 @@ def _default(field: FieldInfo) -> str:
         return "see below"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
+    if isinstance(value, float) and name.endswith(("_percent", "_share")):
+        return f"`{value:g}`"
     if isinstance(value, float):
-        return f"`{format_duration(value)}`"
+        return f"`{format_duration(value)}`" if value else "–"
     if isinstance(value, list):
         return ", ".join(f"`{item}`" for item in value)
     return f"`{value}`"

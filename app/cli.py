@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from app.commands import analyse, data, demo, incidents, inspect, odd, operate, outputs, quality, slo
+from app.commands import analyse, data, demo, experiment, incidents, inspect, odd, operate, outputs, quality, slo
 from app.commands.context import settings
 
 cli = typer.Typer(
@@ -64,6 +64,7 @@ cli.command("import-requests")(data.import_requests)
 cli.command("score")(outputs.score)
 cli.command("erase")(outputs.erase)
 cli.command("canary")(outputs.canary)
+cli.add_typer(experiment.experiment_cli, name="experiment")
 cli.command("mark")(data.mark)
 cli.command("backtest")(analyse.backtest)
 cli.add_typer(quality.group)

@@ -21,6 +21,8 @@ BENCHES = {
     "rollup_p99": ("p99 per class over 24 h for 200 replicas from roll-ups", []),
     "app": ("first render and rerun of the screens in Chromium", []),
     "text": ("text rules: speed, recall and false positives", []),
+    "documents": ("hard text rules on ordinary documents of this machine", []),
+    "load_verdict": ("size and power of the load verdict by simulation", ["--runs", "40"]),
     "detect_scale": ("a tick of the detectors over many replicas", []),
     "ablation": ("which parts of the detectors carry the result, on kept histories", ["--every", "4"]),
     "odd": ("gustfront odd: faults named, quiet windows, seconds", []),

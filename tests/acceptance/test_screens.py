@@ -30,6 +30,7 @@ def test_each_page_shows_the_fault_of_a_labelled_history(
     pages = {
         "now": (f"/?as_of={at}", "Replicas against their own normal"),
         "incident": (f"/incident?id={incident['id']}&as_of={at}", "Ruled out"),
+        "quality": (f"/quality?range=6h&as_of={at}", "stays clean"),
         "slos": (f"/slos?as_of={at}", "coding-agent-ttft"),
         "data-health": (f"/data-health?as_of={at}", "Signals found"),
     }

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.services.odd_series import Found, Key, series_of, unit_of
 from core.frames import FloatArray, Frame
@@ -24,6 +25,8 @@ from sql.store import Store
 CELL = 60.0
 BACK, MOST_BACK = 12, 86400.0
 """Twelve windows of past, at most a day, are asked for: with ten block means Student's t can reach one in a million."""
+GAP = 600.0
+"""The last ten minutes before the window teach nothing where there is more past: a fault that is just beginning is not normal."""
 FRAMES = 16_000
 FALSE_SHARE = 0.05
 """Share of false rows among those listed that is accepted."""
@@ -80,35 +83,67 @@ def odd(store: Store, start: float, end: float, *, pool: str = "", class_: str =
         raise ValueError("end is not after start")
     oldest = store.oldest()
     cells = max(1, round((end - start) / CELL))
-    # Whole cells, so that blocks of the past are exactly as long as the window.
     begin = end - cells * CELL
     available = 0 if oldest is None else int((begin - oldest) // CELL)
-    past = min(BACK * cells, available, max(BLOCKS * cells, int(MOST_BACK // CELL)))
-    past = past // cells * cells
-    if past < BLOCKS * cells:
-        return OddReport((), 0, past * CELL, f"needs {BLOCKS} windows of earlier data, has {past // cells}")
-    edges = np.asarray(begin - past * CELL + CELL * np.arange(past + cells + 1), np.float64)
+    gap = int(np.clip(available - BLOCKS * cells, 0, GAP // CELL))
+    blocks = min(BACK, (available - gap) // cells, max(BLOCKS, int(MOST_BACK // CELL) // cells))
+    if blocks < BLOCKS:
+        return OddReport(
+            (), 0, blocks * cells * CELL, f"needs {BLOCKS} windows of earlier data, has {blocks}"
+        )
     places = {
         row.id: (row.target.pool, row.target.replica or row.target.address.rsplit(":", 1)[0])
         for row in store.targets()
         if not pool or row.target.pool == pool
     }
-    found = series_of(_frames(store, edges, past, list(places)), places, edges, past, class_)
+    probe = sum(1 for _ in store.frames(end - CELL, end, target_ids=list(places)))
+    every = max(1, int(np.ceil(probe * (blocks + 1) * cells / FRAMES)))
+    plan = _plan(begin, cells, blocks, gap, min(every, cells))
+    found = series_of(_frames(store, plan, list(places)), places, plan.edges, blocks * cells, class_)
     if not found.values:
-        return OddReport((), 0, past * CELL, "no data in this window and its past")
-    keys, values, judged = _judge(found, past)
-    rows = _fold(keys, values, edges, past, judged, discoveries(judged.p))
-    return OddReport(tuple(rows), int((~np.isnan(judged.p)).sum()), past * CELL)
+        return OddReport((), 0, plan.past_seconds, "no data in this window and its past")
+    keys, values, judged = _judge(found, plan)
+    rows = _fold(keys, values, plan, judged, discoveries(judged.p))
+    return OddReport(tuple(rows), int((~np.isnan(judged.p)).sum()), plan.past_seconds)
 
 
-def _judge(found: Found, past: int) -> tuple[list[Key], FloatArray, Rarity]:
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Which minutes are read. ``edges`` of all minutes from the past's first to the window's last; ``columns`` of those read,
+    the first ``past`` of them before the window."""
+
+    edges: FloatArray
+    columns: NDArray[np.intp]
+    past: int
+    past_seconds: float
+
+
+def _plan(begin: float, cells: int, blocks: int, gap: int, every: int) -> _Plan:
+    """The same minutes of the window and of every block, so that all are means of equally many."""
+    before = blocks * cells
+    edges = begin + CELL * np.arange(-before - gap, cells + 1, dtype=np.float64)
+    inside = np.arange(0, cells, every)
+    past = (np.arange(0, before, cells)[:, None] + inside).ravel()
+    return _Plan(edges, np.concatenate([past, before + gap + inside]), len(past), before * CELL)
+
+
+def _frames(store: Store, plan: _Plan, targets: Sequence[int]) -> Iterator[Frame]:
+    """Frames of the minutes that are read."""
+    breaks = np.flatnonzero(np.diff(plan.columns) > 1) + 1
+    for run in np.split(plan.columns, breaks):
+        start, end = float(plan.edges[run[0]]), float(plan.edges[run[-1] + 1])
+        yield from store.frames(start, end, target_ids=targets)
+
+
+def _judge(found: Found, plan: _Plan) -> tuple[list[Key], FloatArray, Rarity]:
     """Every series with its values and its rarity."""
     keys, tails = sorted(found.values), sorted(found.shares)
-    values = np.stack([found.values[k] for k in keys])
+    past = plan.past
+    values = np.stack([found.values[k] for k in keys])[:, plan.columns]
     judged = rarity(*_bell_shaped(keys, values, past))
     parts = [Rarity(judged.p, _median(values[:, :past]), _mean(values[:, past:]))]
     if tails:
-        k, n = (np.stack([found.shares[t][i] for t in tails]) for i in (0, 1))
+        k, n = (np.stack([found.shares[t][i] for t in tails])[:, plan.columns] for i in (0, 1))
         parts.append(share_rarity((k[:, :past], n[:, :past]), (k[:, past:], n[:, past:])))
         with np.errstate(invalid="ignore", divide="ignore"):
             values = np.vstack([values, k / n])
@@ -142,23 +177,10 @@ def _mean(x: FloatArray) -> FloatArray:
     return out
 
 
-def _frames(store: Store, edges: FloatArray, past: int, targets: Sequence[int]) -> Iterator[Frame]:
-    """Frames of the cells, all or an even choice of minutes of the past and of the window, so that reading stays short."""
-    probe = sum(1 for _ in store.frames(float(edges[-2]), float(edges[-1]), target_ids=targets))
-    every = max(1, int(np.ceil(max(probe, 1) * (len(edges) - 1) / FRAMES)))
-    if every == 1:
-        yield from store.frames(float(edges[0]), float(edges[-1]), target_ids=targets)
-        return
-    for i in range(len(edges) - 1):
-        if i % every == 0:
-            yield from store.frames(float(edges[i]), float(edges[i + 1]), target_ids=targets)
-
-
 def _fold(
     keys: Sequence[Key],
     values: FloatArray,
-    edges: FloatArray,
-    past: int,
+    plan: _Plan,
     judged: Rarity,
     q: FloatArray,
 ) -> list[OddRow]:
@@ -195,7 +217,7 @@ def _fold(
                 p=float(p[top]),
                 q=float(q[top]),
                 strength=strength,
-                since=_since(edges, values[top], past),
+                since=_since(plan, values[top]),
             )
         )
     return sorted(rows, key=lambda r: (-r.strength, r.signal, r.pool))
@@ -205,7 +227,7 @@ def _moved(before: float, now: float) -> bool:
     return abs(now - before) > LEAST_CHANGE * abs(before)
 
 
-def _since(edges: FloatArray, values: FloatArray, past: int) -> float | None:
-    """The first cell of the window that the series detector's value view would raise: beyond everything before it."""
-    beyond = beyond_range(values)[past:] / UNITS["value"] >= ALARM
-    return float(edges[past + int(np.argmax(beyond))]) if beyond.any() else None
+def _since(plan: _Plan, values: FloatArray) -> float | None:
+    """The first minute of the window that the series detector's value view would raise: beyond everything before it."""
+    beyond = beyond_range(values)[plan.past :] / UNITS["value"] >= ALARM
+    return float(plan.edges[plan.columns[plan.past + int(np.argmax(beyond))]]) if beyond.any() else None

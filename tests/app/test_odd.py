@@ -115,3 +115,19 @@ def test_in_a_simulated_fault_the_signals_of_its_cause_are_among_the_first_rows(
     assert expected & {r.signal for r in rows[:6]}
     assert rows[0].pool == fault["pool"]
     assert set(rows[0].replicas) & set(fault["replicas"])
+
+
+def test_a_fleet_too_large_to_read_whole_is_read_in_the_same_minutes_of_every_block(
+    storm_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = odd(storm_store, STORM, STORM + LONG)
+    monkeypatch.setattr("app.services.odd.FRAMES", 700)
+    part = odd(storm_store, STORM, STORM + LONG)
+    assert part.tested == whole.tested
+    assert {"requests_waiting", "hit_rate"} <= {r.signal for r in part.rows}
+    assert {r.pool for r in part.rows} == {"coder"}
+
+
+def test_the_beginning_of_a_fault_before_the_window_is_not_taken_for_normal(storm_store: Store) -> None:
+    late = odd(storm_store, STORM + LONG, STORM + 2 * LONG)
+    assert {"requests_waiting", "hit_rate"} <= {r.signal for r in late.rows}

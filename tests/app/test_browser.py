@@ -29,6 +29,7 @@ PAGES = {
     "now": (f"/?{AT}", "Replicas against their own normal"),
     "incident": (f"/incident?id=storm-1&{AT}", "Ruled out"),
     "slos": (f"/slos?{AT}", "batch-ttft"),
+    "quality": (f"/quality?{AT}", "stays clean"),
     "data-health": (f"/data-health?{AT}", "Signals found"),
 }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
@@ -14,10 +16,14 @@ from hypothesis import strategies as st
 
 from app.services import quality_page
 from app.services.offending import CLOSE, OPEN, marked, span_of
+from app.services.wording import stamp
 from core.records import OutputRecord
 from detectors.quality.analysis import Analysis, analyse, cascade
 from detectors.quality.cascade import cascades
 from sql.store import Store
+from tests.app import history
+from tests.app.history import END, HOSTILE
+from tests.app.test_pages import markup, ok, open_page
 
 T0 = 1_790_000_400.0
 
@@ -124,3 +130,37 @@ def test_tasks_are_read_from_the_store(tmp_path: Path) -> None:
         (c,) = cascade(store, T0, T0 + 3600)
     assert (c.class_, c.measured, c.turns) == ("chat", True, 600)
     assert c.clean[1][0] == 1.0
+
+
+def test_names_and_texts_of_strangers_are_shown_and_never_rendered(
+    configured: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = history.make_hostile(tmp_path)
+    evil = {
+        "pool": HOSTILE,
+        "replica": HOSTILE,
+        "model": HOSTILE,
+        "release": HOSTILE,
+        "text": f"{HOSTILE} {'!' * 90}",
+    }
+    with Store.open(made.url) as store:
+        records = [output(i, i % 9 == 0, **evil, session=f"{HOSTILE}{i}") for i in range(180)]
+        store.add_outputs(
+            [
+                replace(o, id=f"evil{i}", ts=END - 900 + i, admitted=END - 902 + i, workload_class=HOSTILE)
+                for i, o in enumerate(records)
+            ]
+        )
+    configured.setenv("GUSTFRONT_CONFIG", str(made.config))
+    app = open_page("quality", as_of=stamp(END))
+    ok(app)
+    html = re.sub(
+        r'<img class="gf-img" alt="[^"<>]*" src="data:image/svg\+xml;base64,[A-Za-z0-9+/=]*">',
+        "",
+        markup(app),
+    )
+    assert "<img" not in html
+    assert "&lt;img" in html
+    assert any(HOSTILE in c.value for c in app.code), "the text itself is shown, as code"
+    for kind in ("markdown", "caption", "error", "warning", "info"):
+        assert not any("evil.invalid" in str(e.proto) for e in app.get(kind)), kind

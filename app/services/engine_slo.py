@@ -12,7 +12,7 @@ What an engine cannot tell widens the interval, and only as far as it can reach:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from app.services import latency
 from app.services.aborts import given_up
+from app.services.engine_kinds import MEASURES
 from app.services.gateway import FINE_SECONDS, applies
-from app.services.harm import Within, within
 from app.services.view import View
 from core.classes import SHARED
 from core.frames import FloatArray, IntArray
@@ -68,10 +68,13 @@ def engine_tallies(
     end: float,
     view: View,
     exclusions: Sequence[Exclusion] = (),
+    *,
+    coarse: bool = False,
 ) -> Engine:
     """Good and bad from the engine's histogram, its abort and error counters; by the minute near the end, else by the hour.
 
-    Time in ``exclusions`` does not count; what engines cannot measure (a tenant, one prompt's length) gives nothing.
+    ``coarse``: by the hour up to the last one, for a total beside another point's. Time in ``exclusions`` does not count; what
+    engines cannot measure (a tenant, one prompt's length) gives nothing.
     """
     if not objective.from_engine or (objective.sli == "latency" and not objective.signal):
         return Engine({}, Tally(), 0.0, Tally(), NO_EDGE)
@@ -79,6 +82,8 @@ def engine_tallies(
     split = max(math.floor(start / HOUR) * HOUR, math.floor((end - FINE_SECONDS) / HOUR) * HOUR)
     if objective.slice_target:
         split = start
+    elif coarse:
+        split = max(math.floor(start / HOUR) * HOUR, math.floor(end / HOUR) * HOUR)
     part = _part(store, objective, split, end, 60.0, view)
     fine = {m: t for m, t in part.tallies.items() if start <= m < end}
     covered = sum(share for m, share in part.covered.items() if start <= m < end)
@@ -106,7 +111,7 @@ def engine_tallies(
         total = _left_after_first_token(store, objective, total, start, end, view)
         total = _restarts(store, objective, total, start, end, view)
         if objective.sli == "latency":
-            ends = edge(store, objective, fine, start, end, view)
+            ends = edge(store, objective, start, end, view)
     return Engine(fine, older, max(0.0, covered - gone_covered), total, ends)
 
 
@@ -144,7 +149,7 @@ def _excluded(
 
 def _part(store: Store, o: Objective, start: float, end: float, step: float, view: View) -> _Part:
     """A tally for each step with telemetry of the class."""
-    measured = _MEASURES[o.sli](store, o, start, end, step, view)
+    measured = MEASURES[o.sli](store, o, start, end, step, view)
     if measured is None:
         return _Part()
     mine, w = measured
@@ -172,86 +177,6 @@ def _part(store: Store, o: Objective, start: float, end: float, step: float, vie
             aborts_known=known,
         )
     return out
-
-
-# ---------------------------------------------------------------------------------------------------- kinds of objective
-
-_Measured = tuple[latency.Matrix, Within] | None
-_Measure = Callable[[Store, Objective, float, float, float, View], _Measured]
-
-
-def _histogram(store: Store, o: Objective, start: float, end: float, step: float, view: View) -> _Measured:
-    """Requests within the threshold of one latency."""
-    matrix = store.rollup_matrix(o.signal, start, end, step=int(step), classes=[o.class_])
-    mine = {k: v for k, v in matrix.items() if view.has(pool=k[1], model=k[3])}
-    if not mine:
-        return None
-    return mine, within(latency.on_grid(mine, start, end, step).get(o.class_, {}), o.threshold)
-
-
-def _answered(store: Store, o: Objective, start: float, end: float, step: float, view: View) -> _Measured:
-    """Requests that finished; what failed and what was given up is counted for every kind alike."""
-    matrix = store.rollup_matrix("request_success_total", start, end, step=int(step), classes=[o.class_])
-    mine = {k: v for k, v in matrix.items() if view.has(pool=k[1], model=k[3])}
-    if not mine:
-        return None
-    n = np.zeros(latency.grid_size(start, end, step), np.int64)
-    for ts, counts, _ in mine.values():
-        np.add.at(n, ((ts - start) // step).astype(np.int64), counts.clip(min=0).sum(axis=1))
-    return mine, Within(n, n, n)
-
-
-def _all_at_once(store: Store, o: Objective, start: float, end: float, step: float, view: View) -> _Measured:
-    """Bounds: at most as many as keep the hardest threshold, at least those left when the misses of each are taken off."""
-    parts = []
-    mine: dict[latency.MatrixKey, tuple[IntArray, IntArray, FloatArray]] = {}
-    for signal, limit in o.joint:
-        found = _histogram(store, replace(o, signal=signal, threshold=limit), start, end, step, view)
-        if found is None:
-            return None
-        mine = dict(found[0])
-        parts.append(found[1])
-    n = np.max([w.n for w in parts], axis=0)
-    low = (n - np.sum([n - w.low for w in parts], axis=0)).clip(min=0)
-    high = np.min([w.high + (n - w.n) for w in parts], axis=0)
-    return mine, Within(low, np.maximum(low, high), n)
-
-
-BUSY = 1.0
-"""A replica with less than one request at work on the mean of five minutes is waiting for work, not slow."""
-
-
-def _throughput(store: Store, o: Objective, start: float, end: float, step: float, view: View) -> _Measured:
-    """Slices of five minutes of busy replicas, good where they wrote at least ``threshold`` tokens/s."""
-    slot = 300
-    first, last = math.floor(start / slot) * slot, math.ceil(end / slot) * slot
-    classes = [o.class_, SHARED]
-    made = store.rollup_matrix("generation_tokens_total", first, last, slot, classes=classes, per_unit=True)
-    busy = store.rollups("requests_running", first, last, classes=classes, per_unit=True)
-    served = {p for _, p, _, _, _ in store.rollup_matrix("ttft_seconds", first, last, 60, classes=[o.class_])}
-    work = {(r.pool, r.unit, r.ts): r.mean or 0.0 for r in busy}
-    size = latency.grid_size(start, end, step)
-    good, n = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    mine: dict[latency.MatrixKey, tuple[IntArray, IntArray, FloatArray]] = {}
-    for key, (ts, counts, sums) in made.items():
-        if key[1] not in served or not view.has(pool=key[1], model=key[3]):
-            continue
-        mine[key] = (ts, counts, sums)
-        tokens = counts.clip(min=0).sum(axis=1)
-        for t, count in zip(ts.tolist(), tokens.tolist(), strict=True):
-            i = int((max(t, start) - start) // step)
-            if 0 <= i < size and work.get((key[1], key[2], t), 0.0) >= BUSY:
-                n[i] += 1
-                good[i] += count / slot >= o.threshold
-    return (mine, Within(good, good, n)) if mine else None
-
-
-_MEASURES: dict[str, _Measure] = {
-    "latency": _histogram,
-    "availability": _answered,
-    "goodput": _all_at_once,
-    "throughput": _throughput,
-}
 
 
 def _covered(store: Store, mine: latency.Matrix, start: float, step: float, size: int) -> FloatArray:
@@ -446,18 +371,17 @@ def _restarts(store: Store, o: Objective, total: Tally, start: float, end: float
 # -------------------------------------------------------------------------------------------------- ends of the span
 
 
-def edge(store: Store, o: Objective, fine: dict[int, Tally], start: float, end: float, view: View) -> Edge:
+def edge(store: Store, o: Objective, start: float, end: float, view: View) -> Edge:
     """Requests that may fall on either side of an end, and how many of them may be late."""
     n = bad = 0
-    for at in (start, end):
-        inside = [t for m, t in fine.items() if (at <= m < at + 60 if at == start else at - 60 <= m < at)]
-        traffic = sum(t.counted + t.bad_or_excluded for t in inside)
+    for at, until in ((start, start + 60), (end, end)):
         pools, reach = _reach(store, o, at, view)
+        near = _part(store, o, math.floor((at - reach) / 60) * 60, until, 60.0, view).tallies
+        minute = [t for m, t in near.items() if until - 60 <= m < until]
+        traffic = sum(t.counted + t.bad_or_excluded for t in minute)
         crossing = traffic + sum(running(store, o.class_, pool, at) for pool in pools)
-        until = at + 60 if at == start else at
-        late = sum(t.bad + t.either for t in _part(store, o, at - reach, until, 60.0, view).tallies.values())
         n += crossing
-        bad += min(crossing, late)
+        bad += min(crossing, sum(t.bad + t.either for t in near.values()))
     return Edge(n, bad)
 
 

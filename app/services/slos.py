@@ -119,7 +119,9 @@ def row(
         measured[point] = (made, tallies, round(seen))
     else:
         point = choose_point(slo.point, gateway)
-        engine = engine_tallies(store, objective, start, end, view, where.exclusions)
+        # Beside a gateway's number the engine's needs no minutes: nothing burns on it.
+        coarse = point != "engine"
+        engine = engine_tallies(store, objective, start, end, view, where.exclusions, coarse=coarse)
         if objective.from_engine:
             measured["engine"] = _judge_engine(objective, engine, start, end, where)
         if gateway is not None:

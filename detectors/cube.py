@@ -79,6 +79,8 @@ class Cube:
         self.attempts = Attempts(start, depth)
         self.facts: dict[int, list[Facts]] = defaultdict(list)
         self.ranks = Ranks()
+        self.born: dict[int, int] = {}
+        """Cell, counted from Unix time 0, in which each replica was first scraped."""
         self._index: dict[Unit, int] = {}
         self._needs = tuple(dict.fromkeys(needs))
         # "signal:mean" asks for number and sum only, "signal:marks" for a few joined buckets; all buckets of a large fleet would
@@ -254,6 +256,9 @@ class Cube:
             "s": np.stack([f.sums for f in frames]),
         }
         if plan.engine:
+            for i, at in zip(*np.unique(target, return_index=True), strict=True):
+                cell = self.first + int(k[at])
+                self.born[units[int(i)]] = min(cell, self.born.get(units[int(i)], cell))
             span = np.asarray([f.t1 - f.t0 for f in frames])
             # Scrapes of one process add up; processes of one replica cover the same seconds.
             first = np.flatnonzero(np.append(True, last[:-1]))

@@ -11,7 +11,7 @@ Formula
 
         visitors  at least 3 prompts beyond an edge that at most 2 in 1,000 of the past went beyond (Poisson tail p < 1e-6),
         at most
-                  a tenth of all, the share of the others beyond every lower edge as ever, and at least as many tokens computed
+                  a quarter of all, the share of the others beyond every lower edge as ever, and at least as many tokens computed
         or        requests that wait for a grammar: mean >= 2 and >= 5 times usual, half of all that wait
         harm      late requests without the visitors burn the budget >= 6 times too fast, >= 5 of them, conditional binomial
                   p < 1e-6, on the same pool
@@ -93,10 +93,10 @@ class HeadOfLine:
         for pool, idx in window.pools.items():
             guests = visitors(window, baseline["prompts"], pool)
             if guests is not None and guests.here:
-                worst = _harmed(late, idx, guests.k)
+                worst = _harmed(late, idx, guests)
                 which = "prompts"
             elif _grammar(window, idx, baseline["grammar"].get(pool), cells):
-                worst, guests, which = _harmed(late, idx, np.zeros(len(idx))), None, "grammar"
+                worst, guests, which = _harmed(late, idx, None), None, "grammar"
             else:
                 continue
             if worst is not None:
@@ -202,11 +202,14 @@ class HeadOfLine:
         )
 
 
-def _harmed(late: list[Tail], idx: NDArray[np.intp], guests: F) -> tuple[Tail, NDArray[np.intp]] | None:
+def _harmed(
+    late: list[Tail], idx: NDArray[np.intp], guests: Visitors | None
+) -> tuple[Tail, NDArray[np.intp]] | None:
     """The objective that burns fastest without the visitors, and the replicas on which it does; None where none does."""
     best: tuple[float, Tail, NDArray[np.intp]] | None = None
     for t in late:
-        k, n = np.maximum(t.k[idx] - guests, 0.0), np.maximum(t.n[idx] - guests, 0.0)
+        theirs = guests.of(t.objective.workload_class) if guests is not None else np.zeros(len(idx))
+        k, n = np.maximum(t.k[idx] - theirs, 0.0), np.maximum(t.n[idx] - theirs, 0.0)
         if n.sum() <= 0 or k.sum() < LEAST_LATE:
             continue
         burn = float(k.sum() / n.sum() / t.objective.budget)

@@ -23,7 +23,7 @@ PROMPTS = "request_prompt_tokens"
 HIST = f"{PROMPTS}:marks"
 SPAN_S = 180.0
 RARE = 2e-3
-FEW = 0.1
+FEW = 0.25
 LEAST = 3
 LEAST_PAST = 200
 SHIFT = 0.08
@@ -45,6 +45,11 @@ class Visitors:
     expected: float
     few: bool
     computed: bool
+    by_class: Mapping[str, F]
+
+    def of(self, workload_class: str) -> F:
+        """How many of them are of one class, per replica; all of them where lengths are not told by that class."""
+        return self.by_class.get(workload_class, self.k)
 
     @property
     def here(self) -> bool:
@@ -107,7 +112,12 @@ def visitors(
     work = nansum(window.value("queries", span)[idx] - window.value("hits", span)[idx])
     known = work[~np.isnan(work)]
     computed = not len(known) or float(known.sum()) >= float(k.sum()) * edges[at - 1]
-    return Visitors(edges[at - 1], k, n, p, expected, bool(few), computed)
+    by_class = {
+        key[0]: np.nansum(window.counts(PROMPTS, key, span)[idx][:, :, at:], axis=(1, 2))
+        for key in window.hist_keys(PROMPTS)
+        if key[1] == edges
+    }
+    return Visitors(edges[at - 1], k, n, p, expected, bool(few), computed, by_class)
 
 
 def first_visit(window: Window, pool: str, edge: float, hole_s: float = 300.0) -> float | None:

@@ -55,7 +55,9 @@ class TrafficShift:
         """One finding a pool whose demand is another: the tenant that changed most."""
         findings = []
         for pool in window.pools:
-            found = [g for direction in (1, -1) for g in grown(window, pool, direction) if _shifted(g)]
+            found = [
+                g for direction in (1, -1) for g in _joined(grown(window, pool, direction)) if _shifted(g)
+            ]
             if found:
                 findings.append(
                     self._finding(window, pool, max(found, key=lambda g: abs(g.now - g.before)), len(found))
@@ -70,13 +72,18 @@ class TrafficShift:
             / NOW_MIN
         )
         more = g.now > g.before
-        factor = times(g.factor) if np.isfinite(g.factor) else "for the first time"
+        factor = (
+            "requests for the first time"
+            if not np.isfinite(g.factor)
+            else f"{times(g.factor)} of its usual"
+            if more
+            else f"only {percent(g.factor)} of its usual"
+        )
         others = f" {many - 1} more changed with it." if many > 1 else ""
         return case.finding(
             self.kind,
             scope=Scope((g.workload_class,), (pool,), ()),
-            title=f"Traffic shift on {pool}: {g.who} sends {factor}"
-            f"{' of its usual' if np.isfinite(g.factor) else ''} ({number(g.before)} → {number(g.now)} a minute)",
+            title=f"Traffic shift on {pool}: {g.who} sends {factor} ({number(g.before)} → {number(g.now)} a minute)",
             cause=f"{g.who} of class {g.workload_class} has {number(g.now)} answered requests a minute on {pool}, before "
             f"{number(g.before)}: {percent(min(max(g.share, 0.0), 1.0))} of the pool's change.{others}",
             onset=window.gateway.end - NOW_MIN * 60.0,
@@ -114,6 +121,20 @@ class TrafficShift:
             tomorrow=("Limits per tenant at the gateway, so that one tenant's burst stays its own",),
             detail={"tenant": g.tenant, "direction": "more" if more else "less"},
         )
+
+
+def _joined(changes: list[Grown]) -> list[Grown]:
+    """A class of which more than half of at least three tenants went the same way is one change of the class, not of a tenant."""
+    out = []
+    for name in dict.fromkeys(g.workload_class for g in changes):
+        mine = [g for g in changes if g.workload_class == name]
+        moved = [g for g in mine if g.p < P]
+        if len(mine) >= 3 and 2 * len(moved) > len(mine):
+            total = (sum(g.now for g in mine), sum(g.before for g in mine), sum(g.share for g in mine))
+            out.append(Grown(mine[0].pool, name, "", total[0], total[1], min(g.p for g in moved), total[2]))
+        else:
+            out += mine
+    return out
 
 
 def _shifted(g: Grown) -> bool:

@@ -19,6 +19,8 @@ from detectors.ranks import RankView
 from detectors.samples import Samples
 
 F = NDArray[np.float64]
+BORN_S = 120.0
+"""A replica whose first scrape came so much later than its pool's was not there before."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +105,35 @@ class Window:
         return self.cube.counts(signal, key)[:, lo : self.stop].astype(np.float64)
 
     def since_restart(self, cells: int) -> F:
-        """Seconds since the last restart seen in the last ``cells`` cells, per replica; inf where none."""
-        marks = self.value("restart", cells) > 0
+        """Seconds since the last start seen in the last ``cells`` cells, per replica; inf where none.
+
+        A replica that appears among others that were there before has started then.
+        """
+        marks = self._starts(cells)
         out = np.full(len(self.units), np.inf)
         if marks.shape[1]:
             hit = marks.any(axis=1)
             back = np.argmax(marks[:, ::-1], axis=1) * self.step
             out[hit] = back[hit]
+        return out
+
+    def _starts(self, cells: int | None = None) -> NDArray[np.bool_]:
+        """Cells ``[units, cells]`` in which a process was seen to start."""
+        marks = self.value("restart", cells) > 0
+        offset = self.cube.first + self.stop - marks.shape[1]
+        for unit, cell in self._newcomers:
+            if 0 <= cell - offset < marks.shape[1]:
+                marks[unit, cell - offset] = True
+        return marks
+
+    @cached_property
+    def _newcomers(self) -> list[tuple[int, int]]:
+        """Replicas that were first scraped later than others of their pool, with the cell counted from Unix time 0."""
+        late, out = int(BORN_S // self.step), []
+        for idx in self.pools.values():
+            born = [(int(i), b) for i in idx if (b := self.cube.born.get(int(i))) is not None]
+            oldest = min((b for _, b in born), default=0)
+            out += [(i, b) for i, b in born if b - oldest >= late]
         return out
 
     @cached_property
@@ -142,7 +166,7 @@ class Window:
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
         """Cells ``[units, cells]`` that may teach a baseline: scraped, not excluded, not within ten minutes after a restart."""
-        restart = self.value("restart") > 0
+        restart = self._starts()
         ok = _covered(self.value("span"), self.step)
         warm = int(600 // self.step)
         if restart.any():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.frames import Frame, Layout, Target, column
@@ -71,6 +71,7 @@ def test_oldest_cells_can_be_dropped() -> None:
     assert r.values("requests_running", 0, 0, 3).tolist() == [[2, 3, 4]]
 
 
+@settings(deadline=None)
 @given(
     st.sets(st.floats(0.001, 60), min_size=1, max_size=25),
     st.lists(st.integers(0, 1000), min_size=26, max_size=26),

@@ -49,15 +49,15 @@ def test_ho8_a_cold_minute_is_information_within_the_window() -> None:
     usual = Step(ttft=0.058)
 
     def say(m: float, name: str) -> Step:
-        if 30 <= m < 31:
+        if 40 <= m < 41:
             return replace(usual, scraped=False)
-        if 31 <= m < 32:
+        if 41 <= m < 42:
             return replace(
-                usual, restart=m < 31.25, arrivals=0.07, done=0.07, tokens=14.0, ttft=1.537, running=1.0
+                usual, restart=m < 41.25, arrivals=0.07, done=0.07, tokens=14.0, ttft=1.537, running=1.0
             )
         return usual
 
-    r = play(say, 50, ONE)
+    r = play(say, 58, ONE, first=36)
     assert r.kinds == []
     assert any("warms up" in t and "(normal 58 ms)" in t for t in infos(r, "warm_up"))
     (i,) = [t.incident for t in r.fold.tracker.tracked.values() if t.incident.kind == "warm_up"]

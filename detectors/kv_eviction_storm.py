@@ -97,5 +97,5 @@ class KvEvictionStorm:
         order = Order.of(state, window)
         watch(order, window, normal)
         seen = signs(window, baseline, normal, order, self.span_s, self.least_requests)
-        told = (tell(window, normal, seen, pool, idx) for pool, idx in window.pools.items())
+        told = (tell(window, normal, seen, order, pool, idx) for pool, idx in window.pools.items())
         return Verdict([f for f in told if f is not None], order.to_json(window))

@@ -13,6 +13,7 @@ from detectors.case import Case, Row
 from detectors.chain import Link
 from detectors.late import harm
 from detectors.normal import Normal
+from detectors.order import Order
 from detectors.storm_signs import Signs
 from detectors.storm_warning import NEEDED, Room
 from detectors.window import Window
@@ -22,7 +23,7 @@ KIND = "kv_eviction_storm"
 Units = NDArray[np.intp]
 
 
-def tell(window: Window, normal: Normal, signs: Signs, pool: str, idx: Units) -> Finding | None:
+def tell(window: Window, normal: Normal, signs: Signs, order: Order, pool: str, idx: Units) -> Finding | None:
     """The finding for a pool (``idx`` its replicas), or None where none of them storms or is about to."""
     biting, all_ = idx[signs.biting[idx]], idx[(signs.biting | signs.warned)[idx]]
     if not len(all_):
@@ -43,12 +44,8 @@ def tell(window: Window, normal: Normal, signs: Signs, pool: str, idx: Units) ->
     )
     control = [window.units[i].replica for i in np.setdiff1d(idx, all_)]
     links = _links(c, pre, ratio0)
-    if announced:
-        # Only what has given way by now leads to a warning: an older wave does not date it.
-        links = [x for x in links if (v[x.measure] > x.level if x.above else v[x.measure] < x.level)]
-    onset = case.begun(links)
-    onset = max(window.end if onset is None else onset, window.end - 3600)
-    known = len(links) >= 4 and len(case.replicas) >= 2
+    onset = _onset(order, case, links)
+    several = len(case.replicas) >= 2
     redone = max(ratio / max(ratio0, 1e-3), 1.0) if pre else max(v["work"] / max(c["work"], 1e-9), 1.0)
     found = case.finding(
         KIND,
@@ -58,7 +55,7 @@ def tell(window: Window, normal: Normal, signs: Signs, pool: str, idx: Units) ->
         onset=onset,
         scope=Scope(window.classes_of(all_), (pool,), tuple(sorted(window.units[i].replica for i in all_))),
         strength=float(np.log2(redone)) + (0.0 if announced else 10.0),
-        confidence=0.6 if announced else min(0.95, 0.8 + 0.1 * known + 0.05 * bool(control)),
+        confidence=0.6 if announced else min(0.95, 0.8 + 0.1 * several + 0.05 * bool(control)),
         severity="ticket" if announced else "page",
         announced=announced,
         runner_up="capacity_shortfall",
@@ -80,6 +77,18 @@ def tell(window: Window, normal: Normal, signs: Signs, pool: str, idx: Units) ->
     return (
         replace(found, evidence=(*found.evidence, room.evidence(pool, onset))) if room is not None else found
     )
+
+
+def _onset(order: Order, case: Case, links: list[Link]) -> float:
+    """Since when the replicas are pressed or miss prefixes, as the memory of both dates it; else the first link that gave way."""
+    since = np.stack([order.crowded, order.surging, order.growing, order.lost])[:, case.units]
+    first = np.min(np.where(np.isnan(since), np.inf, since), axis=0)
+    dated = float(np.median(first)) if np.isfinite(first).mean() > 0.5 else float("inf")
+    end = case.window.end
+    if not np.isfinite(dated):
+        begun = case.begun(links)
+        dated = end if begun is None else begun
+    return max(dated, end - 3600)
 
 
 def _links(c: Mapping[str, float], pre: bool, ratio0: float) -> list[Link]:

@@ -17,6 +17,7 @@ from typing import Any
 
 LOW, HIGH = "low", "high"
 ALPHA, DEALS = 0.01, 4000
+FAILING = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,15 @@ class Judgement:
         return self.p_same is not None and self.p_same <= ALPHA
 
     @property
+    def failing(self) -> bool:
+        """More than a tenth of the canaries got no answer: that is a finding of its own, and spoils the comparison."""
+        failed = sum(self.errors.values())
+        return failed > FAILING * (failed + sum(self.answers.values()))
+
+    @property
     def worse(self) -> bool:
-        """Either."""
-        return self.less_right or self.less_same
+        """Any of these."""
+        return self.less_right or self.less_same or self.failing
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -96,6 +103,7 @@ class Judgement:
             "p_same": self.p_same,
             "less_right": self.less_right,
             "less_same": self.less_same,
+            "failing": self.failing,
             "changed": list(self.changed),
         }
 
@@ -120,6 +128,8 @@ class Judgement:
             out.append(
                 "Answers depend on the load: at temperature 0 a prompt gets other words with others beside it."
             )
+        elif self.failing:
+            out.append("Too many failed to compare what was answered.")
         else:
             out.append("No effect of load beyond chance.")
         if self.changed:

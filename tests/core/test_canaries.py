@@ -74,4 +74,7 @@ def test_failures_are_counted_and_left_out() -> None:
     )
     assert found.errors == {"http_503 (high)": 1}
     assert found.p_same is None
+    assert found.failing
+    assert found.worse
+    assert "Too many failed to compare what was answered." in found.words()
     assert judge([]).answers == {}

@@ -66,6 +66,14 @@ class Answers:
 def engines(window: Window, cells: int | None = None, *, each: bool = False) -> Answers:
     """What the engines counted over the last ``cells`` cells, ``[units]``; ``each``: cell by cell, ``[units, cells]``."""
 
+    key = ("answers", cells, each)
+    found = window.memo.get(key)
+    if found is None:
+        found = window.memo[key] = _engines(window, cells, each)
+    return found
+
+
+def _engines(window: Window, cells: int | None, each: bool) -> Answers:
     def get(name: str) -> F:
         x = window.value(name, cells)
         return x if each else nansum(x)
@@ -152,6 +160,9 @@ def learn_share(k: F, n: F) -> list[float]:
 
 def learn_failures(window: Window, as_of: float) -> Json:
     """Failed and all answers of each replica and (gateway) each pool over the usable past, with over-dispersion."""
+    before: Json | None = window.memo.get(("failures",))
+    if before is not None:
+        return before
     out: Json = {"as_of": as_of, "units": [u.key for u in window.units], "engine": [], "gateway": {}}
     gap, per = int(GAP_S // window.step), int(120 // window.step)
     a = engines(window, each=True)
@@ -180,6 +191,7 @@ def learn_failures(window: Window, as_of: float) -> Json:
         fails = np.where(keep, log.count(pool, count, FAILED), np.nan).reshape(-1, BLOCK_MIN)
         total = np.where(keep, log.count(pool, count), np.nan).reshape(-1, BLOCK_MIN)
         out["gateway"][pool] = learn_share(nansum(fails), nansum(total))
+    window.memo[("failures",)] = out
     return out
 
 

@@ -11,7 +11,7 @@ Formula
 
         visitors  at least 3 prompts beyond an edge that at most 2 in 1,000 of the past went beyond (Poisson tail p < 1e-6),
         at most
-                  a quarter of all, the share of the others beyond every lower edge as ever, and at least as many tokens computed
+                  a quarter of all, the share of the others beyond every lower edge as ever, and tokens computed beyond the usual
         or        requests that wait for a grammar: mean >= 2 and >= 5 times usual, half of all that wait
         harm      late requests without the visitors burn the budget >= 6 times too fast, >= 5 of them, conditional binomial
                   p < 1e-6, on the same pool

@@ -34,8 +34,8 @@ SHIFT = 0.08
 class Visitors:
     """Long prompts of a pool: beyond ``edge`` tokens, ``k`` of ``n`` per replica ``[units of the pool]``, chance ``p`` of that.
 
-    ``few``: they are rare and the other prompts are as long as ever. ``computed``: the pool computed at least as many prompt
-    tokens as they alone have (a long context that is found in the cache holds up nobody).
+    ``few``: they are rare and the other prompts are as long as ever. ``computed``: the pool computes at least half as
+    many prompt tokens more than usual as they have (a long context that is found in the cache holds up nobody).
     """
 
     edge: float
@@ -63,7 +63,8 @@ class Visitors:
 
 
 def learn_prompts(history: Window) -> Json:
-    """Per pool: ``[edges, counts per bucket]`` of the usable past, of the layout that most prompts were counted in."""
+    """Per pool: ``[edges, counts per bucket, [prompt tokens computed per second]]`` of the usable past, of the layout that most
+    prompts were counted in; an empty last list where the cache counters are not exported."""
     gap = int(GAP_S // history.step)
     usable = history.usable[:, : max(0, history.usable.shape[1] - gap)]
     out: Json = {}
@@ -76,7 +77,8 @@ def learn_prompts(history: Window) -> Json:
         if best:
             edges = max(best, key=lambda e: float(best[e].sum()))
             if edges and best[edges].sum() >= LEAST_PAST:
-                out[pool] = [list(edges), [float(x) for x in best[edges]]]
+                rate = _rate(history, idx, usable)
+                out[pool] = [list(edges), [float(x) for x in best[edges]], [rate] if rate == rate else []]
     return out
 
 
@@ -110,8 +112,10 @@ def visitors(
     few = total > 0 and float(k.sum()) <= FEW * total and moved <= SHIFT + 2.0 / np.sqrt(max(total, 1.0))
     span = max(1, int(span_s // window.step))
     work = nansum(window.value("queries", span)[idx] - window.value("hits", span)[idx])
-    known = work[~np.isnan(work)]
-    computed = not len(known) or float(known.sum()) >= float(k.sum()) * edges[at - 1]
+    usual = learnt[pool][2]
+    more = float(np.nansum(work)) - usual[0] * span * window.step if usual else np.inf
+    lower = np.asarray([0.0, *edges])
+    computed = more >= 0.5 * float((counts[:, at:] * lower[at:]).sum())
     by_class = {
         key[0]: np.nansum(window.counts(PROMPTS, key, span)[idx][:, :, at:], axis=(1, 2))
         for key in window.hist_keys(PROMPTS)
@@ -134,6 +138,15 @@ def first_visit(window: Window, pool: str, edge: float, hole_s: float = 300.0) -
     pauses = np.flatnonzero(np.diff(at) * window.step > hole_s)
     first = at[pauses[-1] + 1] if len(pauses) else at[0]
     return window.end - (len(came) - 1 - int(first)) * window.step
+
+
+def _rate(history: Window, idx: NDArray[np.intp], usable: NDArray[np.bool_]) -> float:
+    """Prompt tokens that a pool computes per second in the usable past; NaN where unknown."""
+    width = usable.shape[1]
+    work = np.where(usable[idx], (history.value("queries") - history.value("hits"))[idx][:, :width], np.nan)
+    known = ~np.isnan(work)
+    # Per replica and cell, times the replicas: some of them may have been away for a while.
+    return float(work[known].mean() * len(idx) / history.step) if known.any() else float("nan")
 
 
 def _beyond(counts: F) -> F:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from core.incidents import Finding, Scope
 from core.records import Event
-from detectors.incidents import POOL_WIDE
+from detectors.incidents import Tracker, step
 from tests.detectors.err_fleet import Gate, Say, Step, infos, only, play
 from tests.detectors.fleet import START
 
@@ -219,8 +220,33 @@ def test_three_starts_in_half_an_hour_are_a_crash_loop_and_two_are_not() -> None
     assert play(_starts(2)).kinds == []
 
 
-def test_what_capacity_was_lost_does_to_the_rest_is_a_symptom() -> None:
-    assert "capacity_lost" in POOL_WIDE
+def _finding(kind: str, replica: str, at: float) -> Finding:
+    return Finding(kind, Scope(("chat",), ("a",), (replica,)), at, at - 60.0, 1.0, 0.9, "page", title=kind)
+
+
+@pytest.mark.parametrize("order", [("capacity_lost", "slow_replica"), ("slow_replica", "capacity_lost")])
+def test_what_lost_capacity_does_to_the_rest_is_a_symptom_whichever_came_first(
+    order: tuple[str, str],
+) -> None:
+    where = {"capacity_lost": "a-1", "slow_replica": "a-0"}
+    tracker = Tracker()
+    for k in range(24):
+        now = START + 15.0 * k
+        found = [_finding(kind, where[kind], now) for i, kind in enumerate(order) if k >= 6 * i]
+        tracker, _ = step(tracker, found, now)
+    (only_one,) = tracker.tracked.values()
+    assert only_one.incident.kind == "capacity_lost"
+    assert "a-1" in only_one.incident.replicas
+
+
+def test_two_slow_replicas_of_a_pool_with_a_wedged_one_stay_apart() -> None:
+    tracker = Tracker()
+    for k in range(12):
+        now = START + 15.0 * k
+        tracker, _ = step(
+            tracker, [_finding("wedged", "a-1", now), _finding("slow_replica", "a-0", now)], now
+        )
+    assert sorted(t.incident.kind for t in tracker.tracked.values()) == ["slow_replica", "wedged"]
 
 
 def test_a_start_with_cold_caches_is_information_only() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,7 +127,11 @@ def test_engines_alone_hold_the_truth_in_99_of_100_cells_of_simulated_histories(
         if name.startswith("telemetry"):
             # What the product would know by then: where the telemetry lied.
             copy = tmp_path / f"{name}.db"
-            copy.write_bytes((made.folder / "fleet.db").read_bytes())
+            with (
+                closing(sqlite3.connect(made.folder / "fleet.db")) as kept,
+                closing(sqlite3.connect(copy)) as ours,
+            ):
+                kept.backup(ours)
             url = f"sqlite:///{copy}"
         with Store.open(url) as store:
             if name.startswith("telemetry"):

@@ -63,6 +63,7 @@ _TIER = ("tier_loaded", "tier_stored", "tier_queries", "tier_hits", "store_read"
 INERT_S = 1800.0
 LOOKED_UP = 50_000
 CHANGED_S = 1800.0
+EXPORTED = "The tier is exported by the engine."
 
 
 class OffloadThrash:
@@ -145,7 +146,7 @@ class OffloadThrash:
                 ),
             ],
             strength=float(np.log2(max(case.factor("prefill_seconds", 0.02), 1.0))),
-            confidence=0.8 if "exported" in why else 0.65,
+            confidence=0.8 if why == EXPORTED else 0.65,
             severity="page" if case.hurts(baseline["tail"]) else "ticket",
             runner_up="throughput_regression",
             evidence=(
@@ -281,7 +282,7 @@ def _tier(window: Window, baseline: Json, normal: Normal, pool: str, idx: NDArra
     """How a second tier is known, as a sentence; empty where there is none."""
     known = [n for n in _TIER if not np.isnan(window.value(n, 240)[idx]).all()]
     if known:
-        return "The tier is exported by the engine."
+        return EXPORTED
     r = (baseline.get("r") or {}).get(pool)
     x = normal.centre["hit"][idx] if "hit" in normal.centre else np.zeros(0)
     hit = float(np.nanmean(x)) if len(x) and not np.isnan(x).all() else float("nan")

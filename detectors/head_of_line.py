@@ -148,7 +148,9 @@ class HeadOfLine:
             title=f"Head-of-line blocking on {case.pool}: {what} hold up {late.objective.workload_class}",
             cause=cause,
             links=links,
-            onset=first_visit(window, case.pool, guests.edge) if guests is not None else None,
+            onset=first_visit(window, case.pool, guests.edge, guests.expected)
+            if guests is not None
+            else None,
             strength=float(np.log2(max(share / late.objective.budget, 1.0))),
             confidence=0.9 if guests is not None else 0.75,
             severity="page" if share >= 14.4 * late.objective.budget else "ticket",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from detectors.chain import LOOKBACK, SMOOTH, crossing
 from detectors.contract import Json
 from detectors.normal import GAP_S
 from detectors.stats import poisson_tail
@@ -124,20 +125,18 @@ def visitors(
     return Visitors(edges[at - 1], k, n, p, expected, bool(few), computed, by_class)
 
 
-def first_visit(window: Window, pool: str, edge: float, hole_s: float = 300.0) -> float | None:
-    """When the visits that go on began, Unix seconds: back over pauses of up to five minutes within the last hour."""
+def first_visit(window: Window, pool: str, edge: float, expected: float) -> float | None:
+    """When two minutes first held four times as many of them as ``expected`` (per three minutes), Unix seconds."""
     idx = window.pools[pool]
-    depth = int(3600 // window.step)
-    came = np.zeros(min(depth, window.stop - window.start), bool)
-    for edges, c in _counts(window, idx, depth).items():
+    came = np.zeros(min(LOOKBACK, window.stop - window.start))
+    for edges, c in _counts(window, idx, LOOKBACK).items():
         if edge in edges:
-            came |= np.nansum(c[:, :, edges.index(edge) + 1 :], axis=(0, 2)) > 0
-    at = np.flatnonzero(came)
-    if not len(at):
+            came += np.nansum(c[:, :, edges.index(edge) + 1 :], axis=(0, 2))
+    if len(came) < SMOOTH:
         return None
-    pauses = np.flatnonzero(np.diff(at) * window.step > hole_s)
-    first = at[pauses[-1] + 1] if len(pauses) else at[0]
-    return window.end - (len(came) - 1 - int(first)) * window.step
+    sums = np.convolve(came, np.ones(SMOOTH), "valid")
+    times = window.end - window.step * np.arange(len(sums) - 1, -1, -1, dtype=np.float64)
+    return crossing(times, sums, max(0.5, 4.0 * expected * SMOOTH * window.step / SPAN_S))
 
 
 def _rate(history: Window, idx: NDArray[np.intp], usable: NDArray[np.bool_]) -> float:

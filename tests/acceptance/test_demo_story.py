@@ -79,13 +79,13 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
         assert code == 0, (tmp_path / "log").read_text()[-2000:]
 
 
-def look(tab: Browser, url: str, text: str, name: str, seconds: float = 60.0) -> str:
+def look(tab: Browser, url: str, text: str, name: str, seconds: float = 300.0) -> str:
     """Open a page, wait for a text, take a picture; what can be read on it."""
     end = time.monotonic() + seconds
     while True:
         tab.open(url)
         try:
-            tab.wait_for_text(text, seconds=20)
+            tab.wait_for_text(text, seconds=60)
             break
         except TimeoutError:
             if time.monotonic() > end:

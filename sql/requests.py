@@ -178,6 +178,6 @@ def counts(connection: Connection, cache: SeriesCache, start: float, end: float)
     rows = connection.execute(query).all()
     bounds = cache.edges(connection, {r[11] for r in rows})
     return [
-        RequestCount(*tuple[Any, ...](r)[:11], bounds[r[11]], {int(b): n for b, n in orjson.loads(r[12]).items()})
+        RequestCount._make([*r[:11], bounds[r[11]], {int(b): n for b, n in orjson.loads(r[12]).items()}])
         for r in rows
     ]

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from detectors.quality.cells import Cells, rank
-from detectors.quality.decision import LoadVerdict, Setting, decide
+from detectors.quality.decision import Setting, decide
 from detectors.quality.load import LoadSeries
+from detectors.quality.verdict import LoadVerdict
 
 F = NDArray[np.float64]
 STEP, REPLICAS, START = 600.0, 3, 1_790_000_400.0

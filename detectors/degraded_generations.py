@@ -49,8 +49,8 @@ from detectors.is_it_load import is_it_load
 from detectors.measures import needs
 from detectors.quality.carriers import carriers_of, step_at_change
 from detectors.quality.cusum import HARMS, push, steps
-from detectors.quality.decision import LoadVerdict
 from detectors.quality.findings import Degraded, finding_of, usable
+from detectors.quality.verdict import LoadVerdict
 from detectors.quality.window_load import I
 from detectors.stats import poisson_tail
 from detectors.window import Window

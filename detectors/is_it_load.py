@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from detectors.quality.decision import LoadVerdict, Setting, decide
+from detectors.quality.decision import Setting, decide
+from detectors.quality.verdict import LoadVerdict
 from detectors.quality.window_load import UNFINISHED_S, cells_of, load_series
 from detectors.window import Window
 

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from detectors.degraded_generations import LEAST_PAST, UNKNOWN_RATE, upper_rate
 from detectors.quality.cascade import Cascade, cascades
 from detectors.quality.cells import Cells, rank
-from detectors.quality.decision import LoadVerdict, Setting, decide
+from detectors.quality.decision import Setting, decide
 from detectors.quality.evalues import ALARM, rate_process
 from detectors.quality.history import EVERYWHERE, History, Place, in_pool, read
 from detectors.quality.rates import RateInterval, exact
 from detectors.quality.strata import Stratum, Table, strata_of
+from detectors.quality.verdict import LoadVerdict
 from detectors.quality.words import Verdict, verdict_of
 from sql.output_counts import BIN
 from sql.store import Store

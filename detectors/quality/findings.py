@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from core.incidents import Evidence, Finding, RuledOut, Scope
 from detectors.contract import Json
 from detectors.quality.carriers import ChangeStep
-from detectors.quality.decision import LoadVerdict
 from detectors.quality.rates import exact
+from detectors.quality.verdict import LoadVerdict
 from detectors.samples import Samples
 from detectors.stats import poisson_tail
 from detectors.window import Window

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from detectors.quality.decision import LoadVerdict
 from detectors.quality.evalues import ALARM
 from detectors.quality.rates import RateInterval, zero_bound
 from detectors.quality.strata import Stratum, Table
+from detectors.quality.verdict import LoadVerdict
 
 
 @dataclass(frozen=True)

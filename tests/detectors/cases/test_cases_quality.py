@@ -19,9 +19,10 @@ from core.text.toolcalls import call_rules
 from detectors.quality.analysis import Analysis, analyse
 from detectors.quality.cells import Cells
 from detectors.quality.compare import difference
-from detectors.quality.decision import LoadVerdict, Setting, decide
+from detectors.quality.decision import Setting, decide
 from detectors.quality.load import LoadSeries
 from detectors.quality.rates import exact
+from detectors.quality.verdict import LoadVerdict
 from sql.store import Store
 
 T0 = 1_790_000_400.0

@@ -10,9 +10,10 @@ import pytest
 from bench.load_verdict import WORLDS, setting, world
 from detectors.quality.cells import Cells, codes, rank
 from detectors.quality.conditional import fit
-from detectors.quality.decision import LoadVerdict, bounds_with_missing, decide
+from detectors.quality.decision import bounds_with_missing, decide
 from detectors.quality.load import LoadSeries, episodes, neighbour, rotation_p, trend
 from detectors.quality.ratio import adjusted, quarters
+from detectors.quality.verdict import LoadVerdict
 
 
 def cells(k: np.ndarray, n: np.ndarray, load: np.ndarray, stratum: np.ndarray | None = None) -> Cells:

@@ -123,15 +123,18 @@ class Page:
 
     def gauge(self, name: str, labels: Mapping[str, str], value: float, help: str = "") -> None:
         """Set a gauge."""
-        self.values[self._scalar("gauge", name, labels, help, 0.0)] = value
+        slot = self._scalar("gauge", name, labels, help, 0.0)  # may put a longer array in place of the old one
+        self.values[slot] = value
 
     def counter(self, name: str, labels: Mapping[str, str], value: float, help: str = "") -> None:
         """Set a counter to its cumulative value."""
-        self.values[self._scalar("counter", name, labels, help, 0.0)] = value
+        slot = self._scalar("counter", name, labels, help, 0.0)  # may put a longer array in place of the old one
+        self.values[slot] = value
 
     def add(self, name: str, labels: Mapping[str, str], by: float = 1.0, help: str = "") -> None:
         """Move a counter."""
-        self.values[self._scalar("counter", name, labels, help, 0.0)] += by
+        slot = self._scalar("counter", name, labels, help, 0.0)
+        self.values[slot] += by
 
     def histogram(
         self, name: str, labels: Mapping[str, str], edges: tuple[float, ...], help: str = ""

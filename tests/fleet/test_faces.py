@@ -368,6 +368,20 @@ def test_parts_of_a_counter_add_up_and_never_fall(steps: list[int], ratio: float
         before = now
 
 
+def test_a_page_may_have_any_number_of_series() -> None:
+    page = Page()
+    for i in range(1000):
+        page.gauge("g", {"i": str(i)}, float(i))
+        page.counter("c_total", {"i": str(i)}, 2.0 * i)
+        page.add("d_total", {"i": str(i)}, 3.0)
+    found = parse(page.text())
+    values = {(n, dict(labels)["i"]): v for (n, labels), v in zip(found.series, found.values, strict=True)}
+    assert len(values) == 3000
+    assert values["g", "256"] == 256.0
+    assert values["c_total", "999"] == 1998.0
+    assert {v for (n, _), v in values.items() if n == "d_total"} == {3.0}
+
+
 def test_the_dictionaries_stand_where_the_faces_look_for_them() -> None:
     from fleet.faces.telemetry import ENGINES
 

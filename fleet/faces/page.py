@@ -123,12 +123,12 @@ class Page:
 
     def gauge(self, name: str, labels: Mapping[str, str], value: float, help: str = "") -> None:
         """Set a gauge."""
-        slot = self._scalar("gauge", name, labels, help, 0.0)  # may put a longer array in place of the old one
+        slot = self._scalar("gauge", name, labels, help, 0.0)  # may make `values` a longer array
         self.values[slot] = value
 
     def counter(self, name: str, labels: Mapping[str, str], value: float, help: str = "") -> None:
         """Set a counter to its cumulative value."""
-        slot = self._scalar("counter", name, labels, help, 0.0)  # may put a longer array in place of the old one
+        slot = self._scalar("counter", name, labels, help, 0.0)  # may make `values` a longer array
         self.values[slot] = value
 
     def add(self, name: str, labels: Mapping[str, str], by: float = 1.0, help: str = "") -> None:

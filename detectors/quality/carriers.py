@@ -18,6 +18,8 @@ CHANGES = ("deploy", "restart", "release", "version", "scale")
 CHANGE_S = 900.0
 """A rate that steps up within a quarter of an hour after a change is put down to it (incidents.md C11)."""
 BEFORE_S = 3600.0
+WORTH_NAMING = log(3.0)
+"""A part of the replicas is named from three times the likelihood of all on; below that chance sorts them."""
 
 
 def carriers_of(s: Samples, rows: I, p0: float) -> tuple[tuple[str, ...], float, dict[str, tuple[int, int]]]:
@@ -40,6 +42,8 @@ def carriers_of(s: Samples, rows: I, p0: float) -> tuple[tuple[str, ...], float,
         likely = k * log(p) - n * p + rest_k * log(p0) - rest_n * p0
         scores.append(likely - log(comb(len(order), m)))
     best = max(range(len(scores)), key=lambda i: (scores[i], i))
+    if scores[best] - scores[-1] < WORTH_NAMING:
+        best = len(order) - 1
     return tuple(sorted(order[: best + 1])), scores[best] - scores[-1], table
 
 

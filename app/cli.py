@@ -9,7 +9,19 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from app.commands import analyse, data, demo, experiment, incidents, inspect, odd, operate, outputs, quality, slo
+from app.commands import (
+    analyse,
+    data,
+    demo,
+    experiment,
+    incidents,
+    inspect,
+    odd,
+    operate,
+    outputs,
+    quality,
+    slo,
+)
 from app.commands.context import settings
 
 cli = typer.Typer(
@@ -67,7 +79,7 @@ cli.command("canary")(outputs.canary)
 cli.add_typer(experiment.experiment_cli, name="experiment")
 cli.command("mark")(data.mark)
 cli.command("backtest")(analyse.backtest)
-cli.add_typer(quality.group)
+cli.add_typer(quality.group, name="analyse")
 cli.command("odd")(odd.odd)
 cli.add_typer(incidents.incidents_cli, name="incidents")
 cli.add_typer(slo.slo_cli, name="slo")

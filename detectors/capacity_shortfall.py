@@ -115,6 +115,10 @@ class CapacityShortfall:
                 continue
             burn = pool_burn(window, baseline["tail"], int(self.learn_s // window.step), hit)
             if burn is None:
+                # Nobody promised anything here; that first tokens take five times as long by waiting alone is a ticket.
+                ttft = np.maximum(usual + np.nan_to_num(normal.centre["prefill_seconds"]), 0.2)
+                if float(np.median(np.nan_to_num(wide["queue"] / ttft)[hit])) >= 5.0:
+                    findings.append(self._finding(Case(window, pool, hit, seen, normal, m), False))
                 continue
             late = burn.p <= 1e-6 and burn.burn >= 6.0 and burn.k >= 5
             will = float(np.median(np.where(long, m["wait_ahead"] / goal, 0.0)[hit]))

@@ -123,7 +123,9 @@ def _frame(rng: np.random.Generator, tid: int, t0: float, t1: float, n: Normal, 
         column("requests_waiting", class_=workload): float(rng.poisson(n.waiting))
         if not n.frozen
         else n.waiting,
-        column("kv_cache_usage_ratio", class_=workload): min(1.0, n.kv * (1.0 if n.frozen else rng.normal(1, 0.03))),
+        column("kv_cache_usage_ratio", class_=workload): min(
+            1.0, n.kv * (1.0 if n.frozen else rng.normal(1, 0.03))
+        ),
         column("kv_cache_capacity", class_=workload): 500_000.0,
         column("gpu_sm_clock_hz", class_=workload): n.clock,
         column("prefix_cache_queries_tokens_total", "counter", class_=workload): queries,

@@ -95,7 +95,8 @@ def test_bad_outputs_are_found_without_reading_the_others(store: Store) -> None:
     store.add_outputs(made(400))
     hard = store.bad_outputs(0.0, 1e11)
     both = store.bad_outputs(0.0, 1e11, soft=True)
-    assert {b.verdict for b in hard} == {"hard"} and {b.verdict for b in both} == {"hard", "soft"}
+    assert {b.verdict for b in hard} == {"hard"}
+    assert {b.verdict for b in both} == {"hard", "soft"}
     assert len(hard) < len(both) < 200
     if store.database.sqlite:
         with store.database.read() as c:

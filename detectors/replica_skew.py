@@ -12,6 +12,7 @@ Formula
                   queue) >= 1.5 times its own usual share; no restart in the pool in ten minutes
         ranks     the same test among the ranks of a replica, without a past: ranks are balanced by design
 
+    Said at once while late requests burn the budget or the hot one queues, otherwise after ten minutes (sessions come in lumps).
     Page while late requests burn the budget >= 6 times too fast or the hot one queues; otherwise a ticket.
 
 Signals
@@ -43,6 +44,9 @@ from detectors.wording import names, number, percent
 _FLOORS = {"running": 0.1, "waiting": 0.1, "arrivals": 0.1, "kv": 0.1, "hit": 0.01, "queue": 0.1}
 
 
+LASTING_S = 600.0
+
+
 class ReplicaSkew:
     """See the module's docstring."""
 
@@ -62,20 +66,28 @@ class ReplicaSkew:
         """One finding a pool with hot replicas; else one for its replicas with hot ranks."""
         where = placement(window, baseline["shares"])
         m = now(window, max(2, int(SPAN_S // window.step)), *_FLOORS)
-        findings = []
+        findings, since = [], {}
         for pool, idx in window.pools.items():
             hit = idx[where.hot[idx]]
+            if len(hit):
+                since[pool] = state.get("since", {}).get(pool, window.end)
             leans = {int(u): lean for u in idx if (lean := leaning_ranks(window, int(u))) is not None}
             if len(hit):
                 case = Case(window, pool, hit, idx, Normal.of(baseline, window), m)
-                findings.append(self._replicas(case, baseline, where))
+                # Sessions come in lumps: what neither hurts nor queues must last before it is the router's doing.
+                if self._urgent(case, baseline) or window.end - since[pool] >= LASTING_S:
+                    findings.append(self._replicas(case, baseline, where))
             elif leans:
                 case = Case(window, pool, np.asarray(sorted(leans)), idx, Normal.of(baseline, window), m)
                 findings.append(self._ranks(case, baseline, leans))
-        return Verdict(findings, {})
+        return Verdict(findings, {"since": since})
+
+    def _urgent(self, case: Case, baseline: Json) -> bool:
+        """Whether requests are late, or queue on the hot replica."""
+        return bool(case.hurts(baseline["tail"]) or case.now["waiting"] >= 3 + 4 * case.before["waiting"])
 
     def _replicas(self, case: Case, baseline: Json, where: Placement) -> Finding:
-        who, c, v = names(case.replicas), case.before, case.now
+        who, c = names(case.replicas), case.before
         load, others = mean(where.load[case.units]), mean(where.load[case.peers])
         share, usual = (
             float(np.nansum(where.share[case.units])),
@@ -90,9 +102,7 @@ class ReplicaSkew:
             links=_links(c["running"], c["waiting"]),
             strength=float(np.log2(max(load / max(others, 0.25), 1.0))),
             confidence=0.9,
-            severity="page"
-            if case.hurts(baseline["tail"]) or v["waiting"] >= 3 + 4 * c["waiting"]
-            else "ticket",
+            severity="page" if self._urgent(case, baseline) else "ticket",
             runner_up="slow_replica",
             evidence=(
                 Row(

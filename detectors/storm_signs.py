@@ -176,13 +176,17 @@ def _outgrown(
         busy = fast["running"] / np.maximum(normal.centre["running"], 1.0)
         more = normal.factor("arrivals", fast["arrivals"])
         longer = normal.factor("prompt_length", fast["prompt_length"])
+        # A pool of several classes has longer prompts on average whenever its mix shifts: memory in use must follow.
+        beyond = normal.z("prompt_length", fast["prompt_length"]) / 1.4
+        fuller = normal.factor("kv", fast["kv"])
     for pool, x in rooms.items():
         idx = window.pools[pool]
         recycles = np.nan_to_num(normal.centre["evicted"][idx]).sum() > 0
         if not outgrown(x) or restarted[idx].any() or (recycles and x.source != "blocks"):
             continue
         crowds = _median(busy[idx]) >= 1.5 and _median(more[idx]) >= 1.25
-        if crowds or _median(longer[idx]) >= 1.3:
+        grows = _median(longer[idx]) >= 1.3 and _median(beyond[idx]) >= 3.0 and _median(fuller[idx]) >= 1.5
+        if crowds or grows:
             out[idx] = ~np.isnan(fast["running"][idx])
     return out
 

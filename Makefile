@@ -26,8 +26,9 @@ endif
 system:
 	@sh scripts/system-packages prometheus postgresql chromium zstd
 
+# On all cores, at most four; tests of a module stay together.
 test: $(STAMP) system
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadgroup
 
 test-live: $(STAMP)
 	$(BIN)/python -m tests.live.prepare

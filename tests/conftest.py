@@ -115,6 +115,7 @@ def prometheus(prometheus_binary: str) -> PrometheusStarter:
     return prometheus_server
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where tests run on several cores, those of a module stay together, and so do all that share the labelled histories."""
     for item in items:

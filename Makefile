@@ -28,7 +28,7 @@ system:
 
 # On all cores, at most four; tests of a module stay together.
 test: $(STAMP) system
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadgroup
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 test-live: $(STAMP)
 	$(BIN)/python -m tests.live.prepare

@@ -113,13 +113,3 @@ def prometheus_binary() -> str:
 def prometheus(prometheus_binary: str) -> PrometheusStarter:
     """``with prometheus(tsdb_dir) as url:`` a real server, ready; see ``servers.prometheus_server``."""
     return prometheus_server
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run on several cores, those of a module stay together, and so do all that share the labelled histories."""
-    for item in items:
-        folder = item.path.parent.name
-        item.add_marker(
-            pytest.mark.xdist_group("acceptance" if folder == "acceptance" else item.path.as_posix())
-        )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from core.incidents import Finding, Severity
+from detectors.late import harm
 from detectors.window import Window
 
 LATE_KINDS = frozenset(
@@ -28,6 +29,7 @@ LATE_KINDS = frozenset(
 )
 """Kinds that hurt by lateness: they wake nobody while requests are in time."""
 LEAST_LATE = 5
+LATELY_S = 300.0
 
 
 def sessions_hurt(window: Window, f: Finding, since: float) -> dict[str, int]:
@@ -48,10 +50,18 @@ def sessions_hurt(window: Window, f: Finding, since: float) -> dict[str, int]:
 
 
 def severity(window: Window, f: Finding, hurt: Mapping[str, Any]) -> Severity:
-    """A page for lateness needs late requests: at least five, and a larger share of them than the strictest budget allows."""
+    """A page for lateness needs late requests: at least five, and a larger share of them than the strictest budget allows,
+    since the onset (``hurt``) or in the last five minutes."""
     if f.severity != "page" or f.kind not in LATE_KINDS or "requests_late" not in hurt:
         return f.severity
-    budgets = [o.budget for o in window.context.objectives if o.workload_class in f.scope.classes]
-    if hurt["requests_late"] >= LEAST_LATE and hurt["share_late"] > min(budgets, default=0.0):
-        return "page"
+    budget = min(
+        (o.budget for o in window.context.objectives if o.workload_class in f.scope.classes), default=0.0
+    )
+    mine = [
+        i for i, u in enumerate(window.units) if u.pool in f.scope.pools and u.replica in f.scope.replicas
+    ]
+    lately = harm(window, np.asarray(mine, np.intp), window.end - LATELY_S)
+    for x in (hurt, lately):
+        if x.get("requests_late", 0) >= LEAST_LATE and x["share_late"] > budget:
+            return "page"
     return "ticket"

@@ -239,7 +239,7 @@ def test_a_detector_that_fails_does_not_silence_the_others() -> None:
             raise ValueError("no good")
 
     h = history(45, fault=on(["a-2"], 30, frozen=True, running=5, waiting=5))
-    items = [Broken(), *detectors()]
+    items = [Broken(), *(d for d in detectors() if d.kind != Broken.kind)]
     cube, fold = cube_of(h, items), Fold(CONTEXT, items)
     changes = [
         c for k in range(100, 181) for c in fold.tick(cube, EMPTY, [], START + k * STEP, START + k * STEP)

@@ -151,7 +151,7 @@ def test_a_symptom_that_came_first_takes_the_name_of_its_cause_and_keeps_its_det
     assert s.path == "opened=>diagnosed"
     i = s.one.incident
     assert i.kind == "kv_eviction_storm"
-    assert i.detected_at == T0 + 4 * 15
+    assert i.detected_at == T0 + policy("tail_latency_spike").confirm
     assert i.diagnosed_at == T0 + 9 * 15
 
 

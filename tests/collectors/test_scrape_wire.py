@@ -186,7 +186,10 @@ async def test_a_compression_bomb_stops_at_the_limit() -> None:
         (b"x" * 100_000, "bad_http"),
         (plain(b"not gzip", headers="Content-Encoding: gzip\r\n"), "bad_encoding"),
         (plain(b"x", headers="Content-Encoding: br\r\n"), "bad_encoding"),
-        (plain(gzip.compress(b"abc" * 1000, mtime=0)[:-12], headers="Content-Encoding: gzip\r\n"), "truncated"),
+        (
+            plain(gzip.compress(b"abc" * 1000, mtime=0)[:-12], headers="Content-Encoding: gzip\r\n"),
+            "truncated",
+        ),
     ],
 )
 async def test_a_broken_answer_is_named(data: bytes, kind: str) -> None:

@@ -23,7 +23,7 @@ UP = {"metric": {"__name__": "up", "job": "vllm", "instance": "a:1"}, "values": 
 
 
 def client(url: str, **settings: object) -> PrometheusClient:
-    return PrometheusClient(PrometheusSource(url=url, **{"timeout": "500ms", **settings}))  # type: ignore[arg-type]
+    return PrometheusClient(PrometheusSource(url=url, **{"timeout": "10s", **settings}))  # type: ignore[arg-type]
 
 
 def failing(url: str, **settings: object) -> SourceError:
@@ -53,7 +53,7 @@ def test_a_window_is_asked_as_a_range_selector_that_excludes_its_end() -> None:
         answer = c.samples('{job="vllm"}', 1000, 1030)
         (asked,) = server.asked
     assert asked.path == "/api/v1/query"
-    assert asked.params == {"query": '{job="vllm"}[30s]', "time": "1029.999", "timeout": "1s"}
+    assert asked.params == {"query": '{job="vllm"}[30s]', "time": "1029.999", "timeout": "10s"}
     assert answer.samples == 2
     assert answer.series[0].labels["instance"] == "a:1"
     assert answer.warnings == []
@@ -140,8 +140,8 @@ def test_a_server_that_hangs_costs_its_time_limit_once() -> None:
     with scripted() as server:
         server.behave = hangs(lambda: server)
         began = time.monotonic()
-        error = failing(server.url)
-        assert time.monotonic() - began < 1.5
+        error = failing(server.url, timeout="500ms")
+        assert time.monotonic() - began < 5
         assert len(server.asked) == 1
     assert error.kind == "timeout"
 
@@ -153,8 +153,8 @@ def test_a_server_that_drips_for_ever_is_given_up() -> None:
     with scripted() as server:
         server.behave = drips(it)
         began = time.monotonic()
-        error = failing(server.url)
-        assert time.monotonic() - began < 3
+        error = failing(server.url, timeout="500ms")
+        assert time.monotonic() - began < 8
     assert error.kind == "timeout"
 
 

@@ -104,7 +104,8 @@ def usual(window: Window, units: NDArray[np.intp], until: float, marks: int = 48
         if any(u in mine and a - ACTIVE_S <= at <= b for u, a, b in window.excluded):
             continue
         one = working_set(window, units, capacity, at)
-        if one is not None:
+        # Outputs without token counts say nothing of what their sessions need.
+        if one is not None and one.seen * one.context > 0:
             found.append((one.r, one.seen * one.context))
     out = None
     if len(found) >= 8:

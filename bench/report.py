@@ -18,6 +18,7 @@ from scipy import special
 
 from bench.judged import Judged
 from bench.score import FalseAlarm, Row
+from detectors.stats import exact_interval
 
 SURE = 0.8
 WEEK = 168.0
@@ -25,20 +26,6 @@ UNKNOWN = "unknown_"
 UNNAMED = frozenset({"tail_latency_spike", "slo_burn"})
 NOTHING = "nothing"
 CALM = "(no fault)"
-
-
-def exact_interval(k: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Clopper-Pearson interval of a share; (0, 1) where n is 0.
-
-    >>> [round(x, 4) for x in exact_interval(9, 10)]
-    [0.555, 0.9975]
-    """
-    if n == 0:
-        return 0.0, 1.0
-    a = (1.0 - level) / 2.0
-    low = float(special.betaincinv(k, n - k + 1, a)) if k else 0.0
-    high = float(special.betaincinv(k + 1, n - k, 1.0 - a)) if k < n else 1.0
-    return low, high
 
 
 def poisson_upper(k: int, level: float = 0.95) -> float:

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from core.incidents import Finding
 from core.records import Event
 from detectors.late import harm
-from detectors.victims import sessions_hurt, severity
+from detectors.victims import Units, sessions_hurt, severity, units_of
 from detectors.window import Window
 
 BEFORE_S = 1800.0
@@ -42,26 +40,19 @@ def enrich(window: Window, f: Finding, onset: float) -> Finding:
     ]
     links = [{"at": e.ts, "what": _what(e), "value": e.text or e.replica or e.pool} for e in events]
     detail["chain"] = sorted([*links, *detail.get("chain", [])], key=lambda link: float(link["at"]))
-    if _counts_late(detail.get("harm", {})):
-        mine = {(u.pool, u.replica): i for i, u in enumerate(window.units)}
-        units = [i for p in f.scope.pools for r in f.scope.replicas if (i := mine.get((p, r))) is not None]
-        if units:
-            detail["harm"] = dict(harm(window, np.asarray(units, np.intp), onset))
+    units = units_of(window, f)
+    if _counts_late(detail.get("harm", {})) and f.scope.replicas and len(units):
+        detail["harm"] = dict(harm(window, units, onset))
     detail["harm"] = {**detail.get("harm", {}), **sessions_hurt(window, f, onset)}
-    detail["learnt_s"] = learnt(window, f, onset)
-    urgency = severity(window, f, detail["harm"])
+    detail["learnt_s"] = learnt(window, units, onset)
+    urgency = severity(window, f, units, detail["harm"])
     return replace(f, onset=onset, at=min(f.at, window.end), severity=urgency, detail=detail)
 
 
-def learnt(window: Window, f: Finding, onset: float) -> float:
-    """Seconds of usable history before the onset, as the mean over the finding's replicas (its pools' where none is named)."""
-    mine = [
-        i
-        for i, u in enumerate(window.units)
-        if u.pool in f.scope.pools and (not f.scope.replicas or u.replica in f.scope.replicas)
-    ]
+def learnt(window: Window, units: Units, onset: float) -> float:
+    """Seconds of usable history of some replicas before the onset, as the mean over them; 0 without any."""
     upto = max(0, window.usable.shape[1] - int((window.end - onset) // window.step))
-    return round(float(window.usable[mine, :upto].sum(axis=1).mean()) * window.step) if mine else 0.0
+    return round(float(window.usable[units, :upto].sum(axis=1).mean()) * window.step) if len(units) else 0.0
 
 
 def _what(e: Event) -> str:

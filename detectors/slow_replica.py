@@ -45,6 +45,7 @@ from detectors.normal import Normal, learn
 from detectors.pace import BLOCK_S, Pace, learn_pace
 from detectors.placement import leaning_ranks
 from detectors.stalls import HIST, learn_stalls, stalls
+from detectors.stats import median
 from detectors.tail import learn_tail
 from detectors.window import Window
 from detectors.wording import names, number, percent, seconds, times
@@ -126,7 +127,7 @@ class SlowReplica:
         for pool, idx in window.pools.items():
             hit = idx[(slow | throttled)[idx]]
             rest = np.setdiff1d(idx, hit)
-            peers, peer_clock = _median(two[rest]), _median(clock[rest])
+            peers, peer_clock = median(two[rest]), median(clock[rest])
             # Without peers, or when they move too, only a clock that fell alone can speak.
             if not (len(hit) <= max(1, len(idx) // 3) and peers < 1.1):
                 hit = hit[throttled[hit] & (peer_clock > 0.95 or not len(rest))]
@@ -221,8 +222,3 @@ class SlowReplica:
                 "Alert on clocks per host, weigh replicas by measured speed in the router",
             ),
         )
-
-
-def _median(x: F) -> float:
-    ok = x[~np.isnan(x)]
-    return float(np.median(ok)) if len(ok) else float("nan")

@@ -80,6 +80,26 @@ def nanmedian(x: F) -> F:
     return np.where(n > 0, (lo + hi) / 2, np.nan)
 
 
+def exact_interval(k: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Clopper-Pearson interval of a share of ``k`` in ``n``; (0, 1) where n is 0.
+
+    >>> [round(x, 4) for x in exact_interval(9, 10)]
+    [0.555, 0.9975]
+    """
+    if n <= 0:
+        return 0.0, 1.0
+    a = (1.0 - level) / 2.0
+    low = float(special.betaincinv(k, n - k + 1, a)) if k else 0.0
+    high = float(special.betaincinv(k + 1, n - k, 1.0 - a)) if k < n else 1.0
+    return low, high
+
+
+def median(x: F) -> float:
+    """Median of the known values; NaN where none is."""
+    ok = x[~np.isnan(x)]
+    return float(np.median(ok)) if len(ok) else float("nan")
+
+
 def ratio_interval(k1: int, n1: float, k0: int, n0: float, level: float = 0.95) -> tuple[float, float]:
     """Exact interval of the rate ratio (k1/n1)/(k0/n0) of two Poisson counts (Clopper–Pearson on the conditional share)."""
     if n1 <= 0 or n0 <= 0 or k1 + k0 == 0:

@@ -15,7 +15,7 @@ from detectors.measures import now
 from detectors.normal import Normal
 from detectors.order import Order, new_sessions, pressure_first
 from detectors.pd import roles
-from detectors.stats import poisson_tail
+from detectors.stats import median, poisson_tail
 from detectors.storm_warning import Room, outgrown, room
 from detectors.window import Window
 
@@ -184,8 +184,8 @@ def _outgrown(
         recycles = np.nan_to_num(normal.centre["evicted"][idx]).sum() > 0
         if not outgrown(x) or restarted[idx].any() or (recycles and x.source != "blocks"):
             continue
-        crowds = _median(busy[idx]) >= 1.5 and _median(more[idx]) >= 1.25
-        grows = _median(longer[idx]) >= 1.3 and _median(beyond[idx]) >= 3.0 and _median(fuller[idx]) >= 1.5
+        crowds = median(busy[idx]) >= 1.5 and median(more[idx]) >= 1.25
+        grows = median(longer[idx]) >= 1.3 and median(beyond[idx]) >= 3.0 and median(fuller[idx]) >= 1.5
         if crowds or grows:
             out[idx] = ~np.isnan(fast["running"][idx])
     return out
@@ -202,11 +202,6 @@ def _slot_bound(window: Window, cells: int) -> B:
 
 def _extreme(x: F, fill: float, op: Callable[..., Any]) -> F:
     return np.asarray(op(np.where(np.isnan(x), fill, x), axis=1, initial=fill), np.float64)
-
-
-def _median(x: F) -> float:
-    ok = x[~np.isnan(x)]
-    return float(np.median(ok)) if len(ok) else float("nan")
 
 
 def _learnt(baseline: Json, pool: str) -> Json:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from core.incidents import Finding, Severity
 from detectors.late import harm
 from detectors.window import Window
 
+Units = NDArray[np.intp]
 LATE_KINDS = frozenset(
     {
         "kv_eviction_storm",
@@ -32,6 +34,15 @@ LEAST_LATE = 5
 LATELY_S = 300.0
 
 
+def units_of(window: Window, f: Finding) -> Units:
+    """Rows of the finding's replicas; those of its pools where it names none."""
+    out: list[int] = []
+    for pool in f.scope.pools:
+        idx = window.pools.get(pool, ())
+        out += [int(i) for i in idx if not f.scope.replicas or window.units[i].replica in f.scope.replicas]
+    return np.asarray(out, np.intp)
+
+
 def sessions_hurt(window: Window, f: Finding, since: float) -> dict[str, int]:
     """Sessions among the sampled answers that the finding's replicas gave since ``since``: ``{"sessions_sampled": n}``.
 
@@ -49,7 +60,7 @@ def sessions_hurt(window: Window, f: Finding, since: float) -> dict[str, int]:
     return {"sessions_sampled": len(np.unique(known))} if len(known) else {}
 
 
-def severity(window: Window, f: Finding, hurt: Mapping[str, Any]) -> Severity:
+def severity(window: Window, f: Finding, units: Units, hurt: Mapping[str, Any]) -> Severity:
     """A page for lateness needs late requests: at least five, and a larger share of them than the strictest budget allows,
     since the onset (``hurt``) or in the last five minutes."""
     if f.severity != "page" or f.kind not in LATE_KINDS or "requests_late" not in hurt:
@@ -57,10 +68,7 @@ def severity(window: Window, f: Finding, hurt: Mapping[str, Any]) -> Severity:
     budget = min(
         (o.budget for o in window.context.objectives if o.workload_class in f.scope.classes), default=0.0
     )
-    mine = [
-        i for i, u in enumerate(window.units) if u.pool in f.scope.pools and u.replica in f.scope.replicas
-    ]
-    lately = harm(window, np.asarray(mine, np.intp), window.end - LATELY_S)
+    lately = harm(window, units, window.end - LATELY_S)
     for x in (hurt, lately):
         if x.get("requests_late", 0) >= LEAST_LATE and x["share_late"] > budget:
             return "page"

@@ -6,23 +6,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from scipy.stats import beta
-
 from app.services.wording import NO_TRAFFIC, NOT_ENOUGH, NOT_EXPORTED, percent, significant
+from detectors import stats
 
 State = Literal["ok", "not_exported", "no_traffic", "too_few"]
 _WORDS = {"not_exported": NOT_EXPORTED, "no_traffic": NO_TRAFFIC, "too_few": NOT_ENOUGH}
 
 
-@lru_cache(maxsize=4096)
-def exact_interval(k: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Clopper–Pearson bounds of a share from ``k`` of ``n``."""
-    if n <= 0:
-        return (0.0, 1.0)
-    tail = (1 - level) / 2
-    low = 0.0 if k == 0 else float(beta.ppf(tail, k, n - k + 1))
-    high = 1.0 if k == n else float(beta.ppf(1 - tail, k + 1, n - k))
-    return (low, high)
+exact_interval = lru_cache(maxsize=4096)(stats.exact_interval)
+"""Clopper-Pearson bounds of a share from ``k`` of ``n``, remembered: the screens ask for the same ones again."""
 
 
 @dataclass(frozen=True, slots=True)

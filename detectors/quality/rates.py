@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from detectors.stats import exact_interval
+
 F = NDArray[np.float64]
 LEVEL = 0.95
 
@@ -43,9 +45,7 @@ def exact(k: int, n: int, level: float = LEVEL) -> RateInterval:
     """
     if n <= 0:
         return RateInterval(float("nan"), 0.0, 1.0, 0, 0)
-    a = (1 - level) / 2
-    low = float(special.betaincinv(k, n - k + 1, a)) if k else 0.0
-    high = float(special.betaincinv(k + 1, n - k, 1 - a)) if k < n else 1.0
+    low, high = exact_interval(k, n, level)
     return RateInterval(k / n, low, high, k, n)
 
 

@@ -20,6 +20,7 @@ from core.config_sources import (
     SourceConfig,
     SourceSpec,
 )
+from core.config_teams import TeamConfig
 from core.config_types import DatabaseUrl, PositiveDuration, Size, duration, fail, hide_password
 from core.errors import ConfigError
 from core.kinds import kind
@@ -44,6 +45,7 @@ __all__ = [
     "SloConfig",
     "SourceConfig",
     "SourceSpec",
+    "TeamConfig",
 ]
 
 DAY = 86400.0
@@ -238,6 +240,9 @@ class Config(Section):
     )
     classes: list[ClassConfig] = Field(default_factory=list, description="Workload classes, first match wins")
     slos: list[SloConfig] = Field(default_factory=list, description="Objectives")
+    teams: list[TeamConfig] = Field(
+        default_factory=list, description="Who answers for an incident, first match wins"
+    )
     retention: RetentionConfig = Field(default_factory=RetentionConfig, description="How long data stays")
     outputs: OutputsConfig = Field(
         default_factory=OutputsConfig, description="What is kept of sampled answers"

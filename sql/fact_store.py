@@ -16,13 +16,13 @@ from sql import output_counts
 from sql import outputs as output_rows
 from sql import requests as request_rows
 from sql.engine import Database
-from sql.incidents import LogEntry
+from sql.life_store import LifeStore
 from sql.objectives import Exclusion, SloMonth, SloVersion
 from sql.output_counts import BadOutput, OutputCount
 from sql.series import SeriesCache
 
 
-class FactStore:
+class FactStore(LifeStore):
     """Facts of one database; each method is one transaction."""
 
     def __init__(self, database: Database) -> None:
@@ -330,8 +330,3 @@ class FactStore:
         """Append to an incident's log; returns the entry's number."""
         with self.database.write(lock=True) as c:
             return incident_rows.log(c, incident_id, ts, action, text, who)
-
-    def incident_log(self, incident_id: str) -> list[LogEntry]:
-        """An incident's log in order."""
-        with self.database.read() as c:
-            return incident_rows.read_log(c, incident_id)

@@ -111,8 +111,10 @@ def used_bytes(connection: Connection) -> int:
 def _pins(connection: Connection) -> list[_Pin]:
     c = incidents.c
     out = []
-    for start, end, pools in connection.execute(select(c.started_at, c.ended_at, c.pools)):
-        last = (1 << 62) if end is None else to_ms(end)
+    for start, end, held, pools in connection.execute(
+        select(c.started_at, c.ended_at, c.held_open_at, c.pools)
+    ):
+        last = (1 << 62) if end is None or held is not None else to_ms(end)
         out.append(_Pin(to_ms(start - PIN_BEFORE_S), last, tuple(orjson.loads(pools))))
     return out
 

@@ -363,6 +363,8 @@ incidents = Table(
     Column("evidence", Text, nullable=False),
     Column("ruled_out", Text, nullable=False),
     Column("detail", Text, nullable=False),
+    # set by people, never by a detector: see sql.incidents.hold_open
+    Column("held_open_at", Float),
     Index("ix_incidents_started", "started_at"),
 )
 
@@ -375,6 +377,38 @@ incident_log = Table(
     Column("action", Text, nullable=False),
     _text("text"),
     _text("who"),
+    Column("data", Text, nullable=False, server_default="{}"),
+)
+
+silences = Table(
+    "silences",
+    metadata,
+    _key("id"),
+    Column("made_at", Float, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("matchers", Text, nullable=False),
+    Column("starts_at", Float, nullable=False),
+    Column("ends_at", Float, nullable=False),
+    _text("withdrawn_by"),
+    Column("withdrawn_at", Float),
+    Index("ix_silences_ends", "ends_at"),
+)
+
+mutes = Table(
+    "mutes",
+    metadata,
+    _key("id"),
+    Column("made_at", Float, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("matchers", Text, nullable=False),
+    Column("days", Text, nullable=False),
+    Column("start_clock", Text, nullable=False),
+    Column("end_clock", Text, nullable=False),
+    Column("zone", Text, nullable=False),
+    _text("withdrawn_by"),
+    Column("withdrawn_at", Float),
 )
 
 events = Table(

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from core.frames import FloatArray, Frame, IntArray, Reading
+from core.lifecycle import LogEntry
 from sql import append as append_readings
 from sql import frames as frame_rows
 from sql import migrate, retention, rollup_reads
@@ -14,7 +15,6 @@ from sql import targets as target_rows
 from sql.append import LIVE, AppendResult
 from sql.engine import Database, RowsRefused, database_file, database_name
 from sql.fact_store import FactStore
-from sql.incidents import LogEntry
 from sql.increments import BoolArray
 from sql.layouts import LayoutCache
 from sql.retention import Retention, RetentionResult

@@ -1,4 +1,4 @@
-"""The configuration in force and one read-only store per process, shared by pages and API."""
+"""The configuration in force, and one read-only and one writing store per process, shared by pages and API."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sql.store import Store
 
 _lock = threading.Lock()
 _stores: dict[str, Store] = {}
+_writers: dict[str, Store] = {}
 _configs: dict[tuple[str, float, str], Config] = {}
 
 
@@ -42,10 +43,23 @@ def shared_store(url: str | None = None) -> Store:
         return store
 
 
+def writing_store(url: str | None = None) -> Store:
+    """A store that can write, opened once, for what people and programs do; reads stay with :func:`shared_store`, which never
+    waits for a writer. Raises StoreError."""
+    wanted = url or configuration().database
+    with _lock:
+        store = _writers.get(wanted)
+        if store is None:
+            store = Store.open(wanted)
+            _writers[wanted] = store
+        return store
+
+
 def forget_stores() -> None:
     """Close all stores (end of the process, tests)."""
     with _lock:
-        for store in _stores.values():
+        for store in (*_stores.values(), *_writers.values()):
             store.close()
         _stores.clear()
+        _writers.clear()
         _configs.clear()

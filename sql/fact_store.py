@@ -19,10 +19,11 @@ from sql.engine import Database
 from sql.life_store import LifeStore
 from sql.objectives import Exclusion, SloMonth, SloVersion
 from sql.output_counts import BadOutput, OutputCount
+from sql.people_store import PeopleStore
 from sql.series import SeriesCache
 
 
-class FactStore(LifeStore):
+class FactStore(LifeStore, PeopleStore):
     """Facts of one database; each method is one transaction."""
 
     def __init__(self, database: Database) -> None:

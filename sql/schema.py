@@ -439,3 +439,37 @@ problems = Table(
 )
 
 cursors = Table("cursors", metadata, _key("name"), Column("value", Text, nullable=False))
+
+tokens = Table(
+    "tokens",
+    metadata,
+    _key("id"),
+    Column("name", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("made_at", Float, nullable=False),
+    Column("made_by", Text, nullable=False),
+    Column("expires_at", Float),
+    Column("revoked_at", Float),
+    Column("last_used_at", Float),
+    _text("revoked_by"),
+    _text("last_used_from"),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    _key("id"),
+    Column("ts", Float, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("via", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("allowed", Boolean, nullable=False),
+    Column("detail", Text, nullable=False, server_default="{}"),
+    Index("ix_audit_ts", "ts"),
+)
+"""Triggers of migration 0007 refuse to change or delete a line."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
 
 from core.classes import RESERVED, parse_matchers
+from core.config_auth import AuthConfig
 from core.config_slo import SloConfig
 from core.config_sources import (
     OutputsSource,
@@ -21,13 +22,14 @@ from core.config_sources import (
     SourceSpec,
 )
 from core.config_teams import TeamConfig
-from core.config_types import DatabaseUrl, PositiveDuration, Size, duration, fail, hide_password
+from core.config_types import DatabaseUrl, HttpUrl, PositiveDuration, Size, duration, fail, hide_password
 from core.errors import ConfigError
 from core.kinds import kind
 from core.objective import Joint, joint_key
 
 __all__ = [
     "AppConfig",
+    "AuthConfig",
     "ClassConfig",
     "Config",
     "DetectConfig",
@@ -216,9 +218,28 @@ class AppConfig(Section):
     host: str = Field(
         default="127.0.0.1",
         min_length=1,
-        description="Address to listen on; beyond loopback put authentication in front",
+        description="Address to listen on; beyond loopback only with auth, or with insecure_listen",
     )
     port: int = Field(default=8501, ge=1, le=65535, description="Port, 1 to 65535")
+    insecure_listen: bool = Field(
+        default=False,
+        description="""Listen beyond loopback, and behind a proxy, without auth: whoever reaches the port may do everything""",
+    )
+    hosts: list[str] = Field(
+        default_factory=list,
+        description="""Names by which people reach this server, as in the address bar, without port. Addresses and localhost
+    are known""",
+    )
+    origins: list[HttpUrl] = Field(
+        default_factory=list,
+        description="""Further addresses of these pages, such as https://gustfront.example.org, where a proxy changes the Host""",
+    )
+    requests_per_minute: int = Field(
+        default=600,
+        ge=1,
+        le=1_000_000,
+        description="API requests a minute from one sender; more get status 429",
+    )
 
 
 class LimitsConfig(Section):
@@ -250,6 +271,7 @@ class Config(Section):
     intake: IntakeConfig = Field(default_factory=IntakeConfig, description="Receiving outputs over HTTP")
     detect: DetectConfig = Field(default_factory=DetectConfig, description="Detection")
     app: AppConfig = Field(default_factory=AppConfig, description="Pages and API")
+    auth: AuthConfig = Field(default_factory=AuthConfig, description="Who may come in")
     limits: LimitsConfig = Field(default_factory=LimitsConfig, description="Caps on label values")
 
     _path: Path | None = PrivateAttr(default=None)

@@ -2,7 +2,7 @@
 is built in.
 
 All problems of a file are collected and raised as one :class:`ConfigErrors`; each names path, value and fix.
-``${NAME}`` in ``database``, ``sources``, ``app`` and ``auth`` is taken from the environment, so that secrets need not
+``${NAME}`` in ``database``, ``sources``, ``app``, ``auth`` and ``receivers`` is taken from the environment, so that secrets need not
 stand in the file; values that can hold secrets are never repeated in messages.
 """
 
@@ -69,7 +69,7 @@ Section = TypeVar("Section", bound=BaseModel)
 ENVIRONMENT = "GUSTFRONT_CONFIG"
 DEFAULT_FILE = "gustfront.yaml"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_EXPANDED = ("database", "sources", "app", "auth")
+_EXPANDED = ("database", "sources", "app", "auth", "receivers")
 
 
 def find_config(path: str | Path | None = None) -> Path | None:

@@ -92,6 +92,8 @@ def _shown(loc: Path, data: Any) -> Any:
     """
     if any(isinstance(part, str) and _SECRET.search(part) for part in loc):
         return None
+    if loc and loc[0] == "receivers" and loc[-1] == "url":
+        return None  # the address of an incoming webhook is its password
     for part in loc:
         try:
             data = data[part]
@@ -164,7 +166,31 @@ def cross_checks(data: Mapping[str, Any]) -> list[ConfigError]:
             fix = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}, or add the class"
             out.append(ConfigError(f"slos[{i}].class", "no such class", fix, name))
     out += _twice("sources", [_source_name(source) for source in _entries(data, "sources")])
+    return out + _receivers(data)
+
+
+def _receivers(data: Mapping[str, Any]) -> list[ConfigError]:
+    """Receivers named twice; routes and teams that name one that is not there."""
+    names = [r.get("name") for r in _entries(data, "receivers")]
+    out = _twice("receivers", names)
+    known = [n for n in names if isinstance(n, str)]
+    for section, keys in (("routes", ("receivers", "escalate_to")), ("teams", ("contacts",))):
+        if section == "teams" and not known:
+            continue  # whom to tell is then written down, but nobody is told yet
+        for i, entry in enumerate(_entries(data, section)):
+            for key in keys:
+                for name in _listed(entry.get(key)):
+                    if name not in known:
+                        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+                        have = f"use one of {', '.join(known)}, or " if known else ""
+                        fix = f"did you mean {near[0]}?" if near else f"{have}add it under receivers"
+                        out.append(ConfigError(f"{section}[{i}].{key}", "no such receiver", fix, name))
     return out
+
+
+def _listed(value: Any) -> list[str]:
+    items = value if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, str)]
 
 
 def _entries(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:

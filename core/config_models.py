@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
 
 from core.classes import RESERVED, parse_matchers
 from core.config_auth import AuthConfig
+from core.config_delivery import ReceiverConfig, RouteConfig, WebhooksConfig
 from core.config_slo import SloConfig
 from core.config_sources import (
     OutputsSource,
@@ -263,6 +264,13 @@ class Config(Section):
     slos: list[SloConfig] = Field(default_factory=list, description="Objectives")
     teams: list[TeamConfig] = Field(
         default_factory=list, description="Who answers for an incident, first match wins"
+    )
+    receivers: list[ReceiverConfig] = Field(default_factory=list, description="Who can be told, and how")
+    routes: list[RouteConfig] = Field(
+        default_factory=list, description="Who is told of what; every one that matches applies"
+    )
+    webhooks: WebhooksConfig = Field(
+        default_factory=WebhooksConfig, description="Deploys and other events that come in"
     )
     retention: RetentionConfig = Field(default_factory=RetentionConfig, description="How long data stays")
     outputs: OutputsConfig = Field(

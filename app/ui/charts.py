@@ -9,6 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
+from app.services.lines import TICKS
 from app.services.view import MAX_POINTS
 from app.ui.style import AMBER, BLUE, GREY, RED
 from core.frames import FloatArray
@@ -16,7 +17,6 @@ from core.frames import FloatArray
 CONFIG = {"displayModeBar": False, "showTips": False, "doubleClick": "reset"}
 GRID = "rgba(128,140,165,0.18)"
 AXIS_TEXT = "#7c889e"
-TICKS = tuple(m * 10.0**e for e in range(-3, 10) for m in (1, 3))
 
 
 def dates(t: FloatArray) -> list[str]:

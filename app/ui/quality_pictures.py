@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from app.services.lines import HEIGHT, WIDTH, Frame, number, path
 from app.services.quality_page import effect, per_10k
 from app.services.wording import clock, significant
 from app.ui.html import Markup, div, esc
-from app.ui.pictures import HEIGHT, WIDTH, Frame, block, image, lane, number, path, time_axis, value_axis
+from app.ui.pictures import block, image, lane, time_axis, value_axis
 from app.ui.style import BLUE, GREY
 from core.frames import FloatArray
 from detectors.quality.analysis import Analysis, Point

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from app.services import lines
 from app.services.heat import HeatMap, HeatRow
 from app.services.latency import Series
 from app.services.measures import MEASURES
@@ -55,8 +56,8 @@ def test_a_line_and_its_objective_stay_inside_the_picture(values: list[float], t
         pictures.latency_line(series(np.array(values)), threshold, 0.0, 60.0 * len(values), "#3f6fe0")
     )
     for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", svg):
-        assert -0.1 <= float(x) <= pictures.WIDTH + 0.1
-        assert 0 <= float(y) <= pictures.HEIGHT
+        assert -0.1 <= float(x) <= lines.WIDTH + 0.1
+        assert 0 <= float(y) <= lines.HEIGHT
 
 
 def test_a_gap_breaks_the_line() -> None:
@@ -83,7 +84,7 @@ def test_nothing_of_the_fleet_gets_into_an_image_and_names_are_escaped() -> None
 
 @given(some.floats(0, 2e9), some.floats(60, 40 * 86400))
 def test_ticks_are_round_times_inside_the_range(start: float, length: float) -> None:
-    ticks = pictures.time_ticks(start, start + length)
+    ticks = lines.time_ticks(start, start + length)
     assert len(ticks) <= 7
     assert all(start - 1e-6 <= t <= start + length + 1e-6 and t % 60 == 0 for t in ticks)
 
@@ -92,5 +93,5 @@ def test_the_objective_is_drawn_red_and_dotted_at_its_value() -> None:
     svg = svg_of(pictures.latency_line(series(np.array([1.0, 10.0])), 1.0, 0.0, 120.0, "#3f6fe0"))
     goal = re.search(r'stroke="#d23c2e"[^>]*d="M0 ([\d.]+)H', svg)
     assert goal
-    frame, _ = pictures.log_frame(0.0, 120.0, [1.0, 10.0, 1.0])
+    frame, _ = lines.log_frame(0.0, 120.0, [1.0, 10.0, 1.0])
     assert float(goal[1]) == pytest.approx(frame.y(1.0), abs=0.1)

@@ -246,8 +246,8 @@ class RouteConfig(Section):
     name: str = Field(default="", max_length=100, description="Name in lists of deliveries")
     match: list[str] = Field(
         default_factory=list,
-        description="""Alternatives of matchers over kind, pool, class, severity, tenant, replica, such as pool=~"coder-.*"; a comma
-    inside one means and; absent: every incident""",
+        description="""Alternatives of matchers over kind, pool, class, severity, tenant, replica, such as pool=~"coder-.*"; a
+    comma inside one means and; absent: every incident""",
     )
     min_severity: Literal["info", "ticket", "page"] = Field(
         default="ticket", description="Least severity that is told"

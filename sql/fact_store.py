@@ -15,6 +15,7 @@ from sql import outcomes as outcome_rows
 from sql import output_counts
 from sql import outputs as output_rows
 from sql import requests as request_rows
+from sql.delivery_store import DeliveryStore
 from sql.engine import Database
 from sql.life_store import LifeStore
 from sql.objectives import Exclusion, SloMonth, SloVersion
@@ -23,7 +24,7 @@ from sql.people_store import PeopleStore
 from sql.series import SeriesCache
 
 
-class FactStore(LifeStore, PeopleStore):
+class FactStore(LifeStore, PeopleStore, DeliveryStore):
     """Facts of one database; each method is one transaction."""
 
     def __init__(self, database: Database) -> None:

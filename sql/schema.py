@@ -411,6 +411,46 @@ mutes = Table(
     Column("withdrawn_at", Float),
 )
 
+deliveries = Table(
+    "deliveries",
+    metadata,
+    _key("id"),
+    Column("receiver", Text, nullable=False),
+    # an incident's id, event:… or test:…
+    Column("subject", Text, nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    # what goes out together: the pools
+    Column("place", Text, nullable=False),
+    Column("made_at", Float, nullable=False),
+    Column("due_at", Float, nullable=False),
+    # when due_at was set: a clock that shows less has been put back
+    Column("set_at", Float, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("sent_at", Float),
+    _text("batch"),
+    _text("reference"),
+    _text("error"),
+    _text("reason"),
+    Column("face", Text, nullable=False, server_default="{}"),
+    Column("message", Text, nullable=False, server_default="{}"),
+    Index("ix_deliveries_subject", "subject", "receiver", "seq", unique=True),
+    Index("ix_deliveries_state", "state", "receiver"),
+    Index("ix_deliveries_made", "made_at"),
+    **_UPDATED,
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    _key("name"),
+    Column("holder", Text, nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("taken_at", Float, nullable=False),
+    Column("until", Float, nullable=False),
+)
+
 events = Table(
     "events",
     metadata,

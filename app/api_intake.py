@@ -1,18 +1,15 @@
 """``POST /api/v1/outputs``, ``/api/v1/outcomes`` and OTLP/HTTP (``/api/v1/otlp/v1/traces``, ``/v1/logs``): who may, how much,
 what comes back.
 
-Without a token only this machine may send, never a browser: a request that carries ``Origin``, a forwarding header or a
-``Host`` that is not this machine is refused, so that neither a web page nor a proxy in front speaks for somebody on loopback.
+A token needs the scope ``outputs:write`` or ``outcomes:write``. Without authentication only this machine may send without one,
+never a browser: a request that carries ``Origin``, a forwarding header or a ``Host`` that is not this machine is refused, so that
+neither a web page nor a proxy in front speaks for somebody on loopback.
 """
 
 from __future__ import annotations
 
-import hmac
-import ipaddress
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
-from hashlib import sha256
 from typing import Any
 
 import anyio
@@ -22,14 +19,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from app.auth import FORWARDED, is_loopback, principal_of
 from app.services.intake import REFUSED, Busy, Intake, Taken, shared_intake
+from app.services.people import Forbidden, allow
 from app.storage import configuration
 from collectors import otlp
 from core.config import Config
 from core.errors import ConfigError, GustfrontError, InputError, StoreError
 
 JSON_TYPES = ("application/json", "application/x-ndjson", "application/jsonl")
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
 
 class Refused(Exception):
@@ -40,28 +38,23 @@ class Refused(Exception):
         super().__init__(message)
 
 
-def allowed(request: Request, config: Config) -> None:
-    """Whether this sender may; ``Refused`` (401, 403) otherwise."""
+def allowed(request: Request, config: Config, scope: str) -> None:
+    """Whether this sender may; ``Refused`` (401, 403) otherwise. A token needs ``scope``, a person the role responder."""
     if config.intake.accept == "nothing":
         raise Refused(403, "intake_off", "receiving outputs is switched off", "set intake.accept: local")
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if token and scheme.lower() == "bearer":
-        given = sha256(token.strip().encode("utf-8", "surrogatepass")).hexdigest()
-        if sum(hmac.compare_digest(given, known) for known in config.intake.tokens):
-            return
-        raise Refused(401, "bad_token", "the token is not known", "add its SHA-256 to intake.tokens")
+    try:
+        who = principal_of(request)
+        allow(who, "responder", scope)
+    except Forbidden as error:
+        raise Refused(403, "forbidden", str(error), error.fix) from None
+    if who.via == "token":
+        return
+    fix = f"send Authorization: Bearer TOKEN; gustfront tokens create NAME --scopes {scope} makes one"
     if config.intake.accept == "token":
-        raise Refused(
-            401, "no_token", "a token is needed", "send Authorization: Bearer TOKEN; see intake.tokens"
-        )
-    if not _from_here(request):
-        raise Refused(
-            401,
-            "no_token",
-            "from another machine a token is needed",
-            "send Authorization: Bearer TOKEN; see intake.tokens",
-        )
-    if "origin" in request.headers:
+        raise Refused(401, "no_token", "a token is needed", fix)
+    if who.via == "local" and not _from_here(request):
+        raise Refused(401, "no_token", "from another machine a token is needed", fix)
+    if who.via == "local" and "origin" in request.headers:
         raise Refused(403, "browser", "web pages may not send", "send from a program, or with a token")
 
 
@@ -73,21 +66,10 @@ def _from_here(request: Request) -> bool:
     )
     return (
         request.client is not None
-        and _is_loopback(request.client.host)
-        and (host == "localhost" or _is_loopback(host.strip("[]")))
-        and not any(name in request.headers for name in _FORWARDED)
+        and is_loopback(request.client.host)
+        and (host == "localhost" or is_loopback(host.strip("[]")))
+        and not any(name in request.headers for name in FORWARDED)
     )
-
-
-def _is_loopback(address: str) -> bool:
-    with suppress(ValueError):
-        ip = ipaddress.ip_address(address)
-        return ip.is_loopback or (
-            isinstance(ip, ipaddress.IPv6Address)
-            and ip.ipv4_mapped is not None
-            and ip.ipv4_mapped.is_loopback
-        )
-    return False
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -190,14 +172,14 @@ Work = Callable[[Intake, bytes, str, Request], Taken]
 
 
 def _posted(
-    work: Work, types: tuple[str, ...], answer: Callable[[Taken, str], Response]
+    work: Work, types: tuple[str, ...], answer: Callable[[Taken, str], Response], scope: str
 ) -> Callable[[Request], Any]:
     """A route that takes a body: checks first, the work in a thread, every refusal in the API's one error shape."""
 
     async def endpoint(request: Request) -> Response:
         try:
             config = configuration()
-            allowed(request, config)
+            allowed(request, config, scope)
             kind = content_type(request, *types)
             body = await read_body(request, config.intake.max_body)
             taken = await anyio.to_thread.run_sync(work, shared_intake(config), body, kind, request)
@@ -277,10 +259,14 @@ def _otlp_answer(taken: Taken, kind: str) -> Response:
 
 def routes() -> list[Route]:
     """The routes that take bodies."""
-    otlp_route = _posted(_take_spans, (otlp.JSON, otlp.PROTOBUF), _otlp_answer)
+    otlp_route = _posted(_take_spans, (otlp.JSON, otlp.PROTOBUF), _otlp_answer, "outputs:write")
     return [
-        Route("/api/v1/outputs", _posted(_take_outputs, JSON_TYPES, _json), methods=["POST"]),
-        Route("/api/v1/outcomes", _posted(_take_outcomes, JSON_TYPES, _json), methods=["POST"]),
+        Route(
+            "/api/v1/outputs", _posted(_take_outputs, JSON_TYPES, _json, "outputs:write"), methods=["POST"]
+        ),
+        Route(
+            "/api/v1/outcomes", _posted(_take_outcomes, JSON_TYPES, _json, "outcomes:write"), methods=["POST"]
+        ),
         *(
             Route(f"/api/v1/otlp/v1/{s}", _with_signal(otlp_route, s), methods=["POST"])
             for s in ("traces", "logs")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import exception_handlers, routes
+from app.gate import Gate
+from app.oidc import routes as oidc_routes
+from app.oidc import streamlit_secrets
+from app.storage import configuration
+from core.errors import ConfigError, EnvironmentProblem
 
 SCRIPT = Path(__file__).resolve().parent / "streamlit_app.py"
 
@@ -56,9 +62,23 @@ class SafeHeaders(BaseHTTPMiddleware):
         return response
 
 
+def _check_proxy_headers() -> None:
+    """EnvironmentProblem where uvicorn would put an address from ``X-Forwarded-For`` in place of the proxy's own."""
+    try:
+        mode = configuration().auth.mode
+    except ConfigError:
+        return
+    if mode == "proxy" and os.environ.get("FORWARDED_ALLOW_IPS") != "":
+        raise EnvironmentProblem(
+            "auth: mode proxy needs to see the proxy's own address. Fix: start with `gustfront serve`, or set "
+            "FORWARDED_ALLOW_IPS to nothing"
+        )
+
+
 @asynccontextmanager
 async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
     """Import what the first page needs before the first visitor, and close the stores at the end."""
+    _check_proxy_headers()
     from app.services.intake import close_intake
     from app.storage import forget_stores
     from app.warm_up import warm_up
@@ -69,10 +89,19 @@ async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
     forget_stores()
 
 
+def _secrets() -> dict[str, Any] | None:
+    """Settings of the sign-in. A configuration that is wrong has none; the pages say what is wrong with it."""
+    try:
+        return streamlit_secrets(configuration().auth)
+    except ConfigError:
+        return None
+
+
 app = st.App(
     SCRIPT,
-    routes=routes(),
+    routes=[*oidc_routes(), *routes()],
     lifespan=lifespan,
-    middleware=[Middleware(SafeHeaders)],
+    middleware=[Middleware(SafeHeaders), Middleware(Gate)],
+    secrets=_secrets(),
     exception_handlers=exception_handlers(),
 )

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from core.config_auth import AuthConfig, RuleConfig
+
 Role = Literal["viewer", "responder", "admin"]
 
 RANK: Mapping[str, int] = MappingProxyType({"viewer": 0, "responder": 1, "admin": 2})
@@ -24,6 +26,7 @@ SCOPES: Mapping[str, str] = MappingProxyType(
         "outcomes:write": "Say what became of answers",
         "events:write": "Mark deployments and other events",
         "audit:read": "Read the audit log (role admin)",
+        "metrics:read": "Scrape /metrics",
         "deliveries:write": "Send test messages and try failed ones again (role responder)",
     }
 )
@@ -74,6 +77,56 @@ def allow(principal: Principal, role: str, scope: str) -> None:
         if scope in SENDING:
             return
     require(principal, role)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who somebody is, as a proxy or a provider says; ``email`` only where it counts. ``since``: Unix seconds of the sign-in."""
+
+    name: str
+    email: str = ""
+    groups: tuple[str, ...] = ()
+    via: str = "local"
+    since: float = 0.0
+
+
+def role_of(who: Identity, auth: AuthConfig) -> Role | None:
+    """The highest role that a rule gives, else the default one; None: may not come in."""
+    for role in ("admin", "responder", "viewer"):
+        if _fits(who, getattr(auth.roles, role)):
+            return role
+    return auth.otherwise
+
+
+def _fits(who: Identity, rule: RuleConfig) -> bool:
+    email = who.email.lower()
+    return (
+        who.name in rule.names
+        or (email != "" and (email in rule.emails or email.rpartition("@")[2] in rule.domains))
+        or not set(rule.groups).isdisjoint(who.groups)
+    )
+
+
+def principal_of_identity(who: Identity, auth: AuthConfig) -> Principal | None:
+    """Who somebody is to the services, by the rules in force; None where no rule gives a role."""
+    role = role_of(who, auth)
+    return None if role is None else Principal(who.name, role, None, who.via)
+
+
+def may_read_texts(principal: Principal, auth: AuthConfig) -> bool:
+    """Whether texts of model outputs may be shown to them: their role may, and a token has the scope besides."""
+    scoped = principal.scopes is None or "texts:read" in principal.scopes
+    return scoped and principal.role in auth.texts
+
+
+def require_texts(principal: Principal, auth: AuthConfig) -> None:
+    """Forbidden unless :func:`may_read_texts`."""
+    if not may_read_texts(principal, auth):
+        roles = " or ".join(auth.texts) or "nobody"
+        raise Forbidden(
+            f"{principal.name} has the role {principal.role}; texts of outputs are shown to {roles} (auth.texts), "
+            "and to tokens with the scope texts:read besides"
+        )
 
 
 LOCAL = Principal("local", "admin")

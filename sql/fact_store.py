@@ -164,6 +164,11 @@ class FactStore(LifeStore, PeopleStore, DeliveryStore):
         with self.database.read() as c:
             return output_rows.read(c, start, end, pools=pools, classes=classes, verdicts=verdicts)
 
+    def output_turns(self, start: float, end: float, pools: Sequence[str]) -> list[output_rows.Turn]:
+        """(ts, admitted, pool, replica, session, prompt, output, cached tokens) with start <= ts < end, by time."""
+        with self.database.read() as c:
+            return output_rows.turns(c, start, end, pools)
+
     def output_counts(
         self,
         start: float,

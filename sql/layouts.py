@@ -31,6 +31,11 @@ class LayoutCache:
                 self._by_id[row.id] = Layout.from_json(row.columns)
                 self._stored.add(row.id)
 
+    def signals(self, connection: Connection) -> set[str]:
+        """Every signal that a stored layout has."""
+        self.load(connection, connection.execute(select(layouts.c.id)).scalars())
+        return {c.signal for layout in list(self._by_id.values()) for c in layout.columns}
+
     def get(self, layout_id: str) -> Layout:
         """A layout read or stored before; ``StoreError`` if the table lacks it."""
         try:

@@ -113,6 +113,11 @@ class Store(FactStore):
         """Frames with start <= t1 < end, ordered by (t1, target). A count of -1 and a NaN are gaps, not zeros."""
         return frame_rows.read(self.database, self._layouts, start, end, target_ids=target_ids, pools=pools)
 
+    def signals(self) -> set[str]:
+        """Ids of all signals ever stored."""
+        with self.database.read() as c:
+            return self._layouts.signals(c)
+
     def uptime(
         self,
         start: float,

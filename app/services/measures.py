@@ -13,7 +13,7 @@ How = Literal["gauge", "ratio", "rate", "mean", "p99"]
 @dataclass(frozen=True, slots=True)
 class Measure:
     """``how``: ``gauge`` mean value; ``rate`` events of ``top`` a second; ``ratio`` increments of ``top`` over those of
-    ``bottom``; ``mean`` sum over count of a histogram; ``p99`` of a histogram.
+    ``bottom``; ``mean`` sum over count of a histogram; ``p99`` of a histogram (or its quantile ``q``).
 
     ``minus`` is taken off ``top``. ``top`` and ``bottom`` are alternatives, the first that the target has is used. ``worse`` is
     +1 where more is worse, −1 where less is worse, 0 where neither is. ``full_scale`` is the deviation from a replica's own
@@ -30,7 +30,7 @@ class Measure:
     worse: int = 1
     log: bool = False
     full_scale: float = 10.0
-    needs: str = ""
+    q: float = 0.99
 
     @property
     def as_difference(self) -> bool:
@@ -40,6 +40,7 @@ class Measure:
 
 _TABLE = (
     Measure("ttft_p99", "TTFT p99", "s", "p99", ("ttft_seconds",), log=True, full_scale=20.0),
+    Measure("ttft_p50", "TTFT p50", "s", "p99", ("ttft_seconds",), log=True, full_scale=10.0, q=0.5),
     Measure("itl_p99", "ITL p99", "s", "p99", ("inter_token_latency_seconds",), log=True, full_scale=10.0),
     Measure("e2e_p99", "End-to-end p99", "s", "p99", ("request_latency_seconds",), log=True, full_scale=10.0),
     Measure(
@@ -137,6 +138,9 @@ _TABLE = (
         full_scale=2.0,
     ),
     Measure("sm_clock", "GPU clock", "Hz", "gauge", ("gpu_sm_clock_hz",), worse=-1, full_scale=2.0),
+    Measure(
+        "gpu_temperature", "GPU temperature", "°C", "gauge", ("gpu_temperature_celsius",), full_scale=1.5
+    ),
     Measure("gpu_utilisation", "GPU utilisation", "ratio", "gauge", ("gpu_utilization_ratio",), worse=0),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -27,12 +28,17 @@ NORMAL_SECONDS = 6 * 3600.0
 UNIT_STEP = 300.0
 
 
-def can_show(components: tuple[str, ...], measures: Sequence[Measure]) -> bool:
-    """Whether a target may export one of the measures; its frames need not be unpacked otherwise."""
+def can_show(components: tuple[str, ...], signals: Collection[str]) -> bool:
+    """Whether a target may export one of the signals; its frames need not be unpacked otherwise."""
     if not components:
         return True
-    can = exportable(load_dictionary(), components)
-    return not can or any(s in can for m in measures for s in m.top)
+    can = _exportable(components)
+    return not can or any(s in can for s in signals)
+
+
+@lru_cache(maxsize=256)
+def _exportable(components: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(exportable(load_dictionary(), components))
 
 
 def load_curves(
@@ -48,6 +54,7 @@ def load_curves(
     class_: str = "",
 ) -> dict[str, list[Curve]]:
     """Curves of the measures per replica in [start, end) on steps of ``step`` seconds (coarser where roll-ups are read)."""
+    wanted = {s for m in measures for s in m.top}
     rows = [
         r
         for r in store.targets()
@@ -56,7 +63,7 @@ def load_curves(
         and view.has(pool=r.target.pool)
         and (pools is None or r.target.pool in pools)
         and (replicas is None or fleet.place(r)[1] in replicas)
-        and can_show(r.target.components, measures)
+        and can_show(r.target.components, wanted)
     ]
     if not rows:
         return {m.id: [] for m in measures}
@@ -68,12 +75,12 @@ def load_curves(
         return {
             m: [Curve(c.replica, c.pool, c.t[lead:], c.value[lead:]) for c in cs] for m, cs in found.items()
         }
-    wanted = sorted({r.target.pool for r in rows})
+    known = sorted({r.target.pool for r in rows})
     coarse = max(step, UNIT_STEP)
     return {
         m.id: [
             c
-            for c in rollup_curves(store, m, start, end, coarse, wanted, class_)
+            for c in rollup_curves(store, m, start, end, coarse, known, class_)
             if replicas is None or c.replica in replicas
         ]
         for m in measures
@@ -94,18 +101,20 @@ def rollup_curves(
     begin = float(np.floor(start / step) * step)
     size = max(1, int(np.ceil((end - begin) / step - 1e-9)))
     t = step_ends(begin, step, size)
-    top = _parts(store, measure.top, measure, begin, end, step, size, pools, class_)
-    minus: dict[tuple[str, str], _Part] = {}
+    top = parts(store, measure.top, measure, begin, end, step, size, pools, class_)
+    minus: dict[tuple[str, str], Part] = {}
     if measure.how == "ratio":
-        minus = _parts(store, measure.minus, measure, begin, end, step, size, pools, class_)
-        bottom = _parts(store, measure.bottom, measure, begin, end, step, size, pools, class_)
+        minus = parts(store, measure.minus, measure, begin, end, step, size, pools, class_)
+        bottom = parts(store, measure.bottom, measure, begin, end, step, size, pools, class_)
     else:
         bottom = {}
     out = []
     for place, part in sorted(top.items()):
         if measure.how == "p99":
             windows = usable_windows(P99_WINDOWS, step)
-            found = trailing_quantiles(part.hists, 0.99, windows=windows, min_n=P99_MIN_N, step=step / 60)
+            found = trailing_quantiles(
+                part.hists, measure.q, windows=windows, min_n=P99_MIN_N, step=step / 60
+            )
             value = np.where(found.state == 1, found.low, np.where(found.state == 2, found.high, found.value))
             value = np.where(found.state <= 2, value, np.nan)
         else:
@@ -122,7 +131,7 @@ def rollup_curves(
     return out
 
 
-class _Part:
+class Part:
     """Sums of one signal of one replica per step."""
 
     def __init__(self, size: int) -> None:
@@ -132,7 +141,7 @@ class _Part:
         self.hists: dict[tuple[float, ...], np.ndarray] = {}
 
 
-def _parts(
+def parts(
     store: Store,
     signals: Sequence[str],
     measure: Measure,
@@ -142,16 +151,16 @@ def _parts(
     size: int,
     pools: Sequence[str],
     class_: str,
-) -> dict[tuple[str, str], _Part]:
+) -> dict[tuple[str, str], Part]:
     """The first of the alternatives that a replica has, per replica."""
-    out: dict[tuple[str, str], _Part] = {}
+    out: dict[tuple[str, str], Part] = {}
     for signal in signals:
-        found: dict[tuple[str, str], _Part] = {}
+        found: dict[tuple[str, str], Part] = {}
         matrix = store.rollup_matrix(signal, begin, end, step=int(step), pools=list(pools), per_unit=True)
         for (cls, pool, unit, _, edges), (ts, counts, sums) in matrix.items():
             if (pool, unit) in out or (class_ and cls and cls != class_):
                 continue
-            part = found.setdefault((pool, unit), _Part(size))
+            part = found.setdefault((pool, unit), Part(size))
             at = ((ts - begin) // step).astype(np.int64)
             keep = (at >= 0) & (at < size)
             at, counts, sums = at[keep], counts[keep], sums[keep]

@@ -139,7 +139,9 @@ class _Accumulator:
             return None
         if measure.how == "p99":
             windows = usable_windows(P99_WINDOWS, step)
-            found = trailing_quantiles(self.hists, 0.99, windows=windows, min_n=P99_MIN_N, step=step / 60)
+            found = trailing_quantiles(
+                self.hists, measure.q, windows=windows, min_n=P99_MIN_N, step=step / 60
+            )
             value = np.where(found.state == 1, found.low, np.where(found.state == 2, found.high, found.value))
             return np.where(found.state <= 2, value, np.nan) if len(value) else np.full(self.size, np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):

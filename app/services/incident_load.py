@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from app.services import fleet, latency
+from app.services import attention, fleet, latency
+from app.services.attention import Standing
 from app.services.cards import objective_for
 from app.services.harm import ClassHarm, Within, missed_since, trend, within
 from app.services.heat import HeatMap, natural
@@ -19,10 +19,12 @@ from app.services.quality import DEGRADED, QualityHarm, degraded_curves, quality
 from app.services.rates import exact_interval
 from app.services.replica_load import load_curves, load_heat
 from app.services.replicas import Curve
+from app.services.similar import Similar, similar
 from app.services.view import View
 from core.config import Config
 from core.incidents import Incident
 from core.kinds import KINDS
+from core.lifecycle import LogEntry, shown_to_people
 from core.records import Event
 from sql.store import Store
 
@@ -39,12 +41,20 @@ CONTROLS = 12
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An incident's view with its log entries up to ``as_of``, its heat map, and other incidents of the same kind."""
+    """An incident's view with its log, its heat map, earlier incidents like it, and how it stands with people now.
+
+    ``log`` holds what detectors had written by ``as_of`` and all that people ever wrote. ``whole``: what it was merged into;
+    ``parts``: what was merged into it. ``expired``: what it is drawn from is past its retention.
+    """
 
     view: IncidentView
-    log: tuple[Any, ...]
+    log: tuple[LogEntry, ...]
     heat: HeatMap | None
-    similar: tuple[Incident, ...]
+    similar: tuple[Similar, ...]
+    standing: Standing
+    whole: Incident | None = None
+    parts: tuple[Incident, ...] = ()
+    expired: bool = False
 
 
 def in_range(store: Store, view: View) -> tuple[Incident, ...]:
@@ -65,6 +75,8 @@ def open_views(
 ) -> tuple[IncidentView, ...]:
     """Views of the open incidents, most harm first: severity, then late requests."""
     open_ones = [i for i in incidents if i.state != "resolved" and i.severity != "info"]
+    stands = attention.load(store, config, open_ones)
+    open_ones = [i for i in open_ones if stands.notifiable(i).rule != "merged"]
     open_ones.sort(key=lambda i: (-SEVERITIES.get(i.severity, 0), -(i.detected_at or i.started_at)))
     views = [view_of(store, view, config, i, with_charts=False)[0] for i in open_ones[:MAX_OPEN]]
     return tuple(
@@ -88,13 +100,27 @@ def load(store: Store, view: View, config: Config, incident_id: str) -> Loaded |
     if seen is None:
         return None
     built, heat = view_of(store, view, config, seen, with_charts=True)
-    log = tuple(entry for entry in store.incident_log(incident_id) if entry.ts <= view.as_of)
-    others = [
-        i
-        for i in store.incidents(view.as_of - 90 * 86400, view.as_of)
-        if i.id != incident_id and i.kind == seen.kind and i.started_at < seen.started_at
-    ]
-    return Loaded(built, log, heat, tuple(sorted(others, key=lambda i: -i.started_at)[:5]))
+    stands = attention.load(store, config, [stored])
+    standing = stands.standing(stored)
+    parts = [store.incident(i) for i in standing.handling.absorbed]
+    return Loaded(
+        built,
+        shown_to_people(store.incident_log(incident_id), view.as_of),
+        heat,
+        similar(store, seen),
+        standing,
+        stands.wholes.get(standing.handling.merged_into),
+        tuple(p for p in parts if p is not None),
+        past_retention(store, config, built),
+    )
+
+
+def past_retention(store: Store, config: Config, v: IncidentView) -> bool:
+    """Nothing is left to draw an incident from, and it is older than the roll-ups of its minutes are kept."""
+    newest = store.newest()
+    if newest is None or v.charts or any(h.n or h.series is not None for h in v.harm):
+        return False
+    return newest - (v.incident.ended_at or v.end) > config.retention.rollups_minute
 
 
 def view_of(

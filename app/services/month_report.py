@@ -20,6 +20,7 @@ from app.services.wording import percent, promise, seconds, span
 from core.buckets import quantile
 from core.config import Config
 from core.incidents import Incident, iso
+from core.lifecycle import FALSE_LABELS, fold
 from core.requests import BANDS, RequestCell, RequestKey
 from core.slo import GAVE_UP, Objective, Tally, cell_tally, concerns
 from core.windows import month_before, month_span
@@ -30,7 +31,6 @@ DAY = 86400.0
 WORST = 5
 FREEZE_AFTER = 2 * 3600.0
 """Seconds after its end at which a month is closed: logs arrive late."""
-FALSE = ("cause_wrong", "false_alarm", "not_an_incident")
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,7 +411,7 @@ def _line(store: Store, i: Incident) -> IncidentLine:
         None if i.detected_at is None else i.detected_at - i.started_at,
         None if acknowledged is None else acknowledged - i.started_at,
         None if i.ended_at is None else i.ended_at - i.started_at,
-        any(e.action in FALSE for e in log),
+        fold(log).label in FALSE_LABELS,
     )
 
 

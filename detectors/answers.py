@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from detectors.attempts import FAILED, LEFT, OK, REFUSED, TIMED_OUT
 from detectors.contract import Json, Need
 from detectors.normal import GAP_S
-from detectors.stats import binomial_tail, dispersion
+from detectors.stats import binomial_tail, dispersion, zeroed
 from detectors.window import Window, nansum
 
 F = NDArray[np.float64]
@@ -79,15 +79,15 @@ def _engines(window: Window, cells: int | None, each: bool) -> Answers:
         return x if each else nansum(x)
 
     answers, finished = get("answers"), get("finished")
-    by_status = np.where(np.isnan(answers), np.nan, np.nan_to_num(get("answers_5xx")))
+    by_status = np.where(np.isnan(answers), np.nan, zeroed(get("answers_5xx")))
     errors = get("errors")
-    by_type = np.where(np.isnan(errors), np.nan, np.maximum(errors - np.nan_to_num(get("errors_4xx")), 0.0))
+    by_type = np.where(np.isnan(errors), np.nan, np.maximum(errors - zeroed(get("errors_4xx")), 0.0))
     failed = np.fmax(by_status, by_type)
-    refused = np.fmax(np.where(np.isnan(answers), np.nan, np.nan_to_num(get("answers_429"))), get("rejected"))
-    done = np.maximum(finished - np.nan_to_num(get("finished_error")), 0.0)
-    ok = np.where(np.isnan(answers), np.nan, np.nan_to_num(get("answers_2xx")))
+    refused = np.fmax(np.where(np.isnan(answers), np.nan, zeroed(get("answers_429"))), get("rejected"))
+    done = np.maximum(finished - zeroed(get("finished_error")), 0.0)
+    ok = np.where(np.isnan(answers), np.nan, zeroed(get("answers_2xx")))
     left = np.where(np.isnan(get("aborted")), np.maximum(ok - done, 0.0), get("aborted"))
-    other = done + np.nan_to_num(failed) + np.nan_to_num(left)
+    other = done + zeroed(failed) + zeroed(left)
     return Answers(np.where(np.isnan(answers), other, answers), failed, refused, left, done)
 
 
@@ -176,7 +176,7 @@ def learn_failures(window: Window, as_of: float) -> Json:
     k, n = blocks(a.failed), blocks(a.total)
     phi = np.ones(len(window.units))
     for idx in window.pools.values():
-        phi[idx] = dispersion(k[idx].ravel(), np.nan_to_num(n[idx]).ravel())
+        phi[idx] = dispersion(k[idx].ravel(), zeroed(n[idx]).ravel())
     known = ~np.isnan(k) & ~np.isnan(n)
     K = np.where(known, k, 0.0).sum(axis=1)
     N = np.where(known, n, 0.0).sum(axis=1)
@@ -222,6 +222,6 @@ def beyond(
     by chance (conditional binomial) less often than once in a million."""
     with np.errstate(invalid="ignore", divide="ignore"):
         share, before = np.divide(k, n), np.divide(K, N)
-        p = binomial_tail(np.nan_to_num(k), np.nan_to_num(n), K, N, phi)
+        p = binomial_tail(zeroed(k), zeroed(n), K, N, phi)
         out: NDArray[np.bool_] = (np.asarray(k) >= 5) & (share >= np.maximum(least, 5 * before)) & (p < 1e-6)
     return out

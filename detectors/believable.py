@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detectors.attempts import OK
+from detectors.stats import zeroed
 from detectors.window import Window
 
 F = NDArray[np.float64]
@@ -23,12 +24,12 @@ def still_for(window: Window, names: tuple[str, ...], cells: int) -> tuple[NDArr
     nothing is known has stood still for no scrape.
     """
     scraped = ~np.isnan(window.value("span", cells))
-    moved = np.nan_to_num(window.value("restart", cells)) > 0
+    moved = zeroed(window.value("restart", cells)) > 0
     known = np.zeros(scraped.shape, bool)
     for name in names:
         x = window.value(name, cells)
         known |= ~np.isnan(x)
-        moved |= _changed(x) if name in GAUGES else np.nan_to_num(x) > 0
+        moved |= _changed(x) if name in GAUGES else zeroed(x) > 0
     still = scraped & known & ~moved
     broken = scraped & ~still
     last = np.where(broken.any(axis=1), broken.shape[1] - np.argmax(broken[:, ::-1], axis=1), 0)

@@ -48,6 +48,7 @@ from detectors.late import strictest_objective
 from detectors.measures import ITL, QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.parts import TTFT_HISTS, TTFT_MEASURES, ttft_rows
+from detectors.stats import zeroed
 from detectors.tail import learn_tail, pool_burn
 from detectors.window import Window
 from detectors.wording import names, number, percent, seconds, times
@@ -94,14 +95,14 @@ class CapacityShortfall:
         wide = now(window, max(1, int(self.learn_s // window.step)), "waiting", "queue", "prefill_seconds")
         goal = strictest_objective(window)
         with np.errstate(invalid="ignore"):
-            usual = np.maximum(np.nan_to_num(normal.centre["queue"]), 0.01)
-            waits = np.fmin(m["waiting"], latest) >= 3.0 + 4.0 * np.nan_to_num(normal.centre["waiting"])
+            usual = np.maximum(zeroed(normal.centre["queue"]), 0.01)
+            waits = np.fmin(m["waiting"], latest) >= 3.0 + 4.0 * zeroed(normal.centre["waiting"])
             queued = (m["queue"] >= 5 * usual) & (m["queue"] >= 0.1 * goal)
             ahead = (m["wait_ahead"] >= 0.5 * goal) & ~(m["wait_ahead"] < 5 * usual)
             works = (m["finished"] > 0) | (m["n"] > 0)
             long = waits & (queued | ahead) & works
             short = (
-                (wide["waiting"] >= 0.5 + 3.0 * np.nan_to_num(normal.centre["waiting"]))
+                (wide["waiting"] >= 0.5 + 3.0 * zeroed(normal.centre["waiting"]))
                 & (wide["queue"] >= np.maximum(5 * usual, 0.1 * goal))
                 & (wide["prefill_seconds"] < 2 * np.maximum(normal.centre["prefill_seconds"], 0.02))
                 & works
@@ -116,8 +117,8 @@ class CapacityShortfall:
             burn = pool_burn(window, baseline["tail"], int(self.learn_s // window.step), hit)
             if burn is None:
                 # Nobody promised anything here; that first tokens take five times as long by waiting alone is a ticket.
-                ttft = np.maximum(usual + np.nan_to_num(normal.centre["prefill_seconds"]), 0.2)
-                if float(np.median(np.nan_to_num(wide["queue"] / ttft)[hit])) >= 5.0:
+                ttft = np.maximum(usual + zeroed(normal.centre["prefill_seconds"]), 0.2)
+                if float(np.median(zeroed(wide["queue"] / ttft)[hit])) >= 5.0:
                     findings.append(self._finding(Case(window, pool, hit, seen, normal, m), False))
                 continue
             late = burn.p <= 1e-6 and burn.burn >= 6.0 and burn.k >= 5

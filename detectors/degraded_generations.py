@@ -23,6 +23,9 @@ Formula
     bottom quarter of load at admission (without the request itself), true if its lower 95 % bound is over 2 and every other
     explanation has been tried, false if its upper bound is under 2, otherwise nobody knows yet (null).
 
+    Soft rules (malformed tool calls, empty and broken-off answers, answers cut by the limit) never count as degraded. Their
+    rates have charts of their own per pool and class (:mod:`detectors.quality.soft`) and open a ticket.
+
 Signals
     Sampled outputs with text verdicts (``import-outputs``); requests_running for the load at admission;
     speculative acceptance per
@@ -47,12 +50,15 @@ from core.incidents import Finding
 from detectors.contract import Json, Verdict
 from detectors.is_it_load import is_it_load
 from detectors.measures import needs
-from detectors.quality.carriers import carriers_of, step_at_change
+from detectors.quality.carriers import ChangeStep, carriers_of, step_at_change
 from detectors.quality.cusum import HARMS, push, steps
-from detectors.quality.findings import Degraded, finding_of, usable
+from detectors.quality.findings import Degraded, finding_of, not_excluded, usable
+from detectors.quality.soft import Stratum, advance, learn, seen_through
+from detectors.quality.soft_words import SoftRise
+from detectors.quality.soft_words import finding_of as soft_finding
 from detectors.quality.verdict import LoadVerdict
 from detectors.quality.window_load import I
-from detectors.stats import poisson_tail
+from detectors.stats import poisson_tail, zeroed
 from detectors.window import Window
 from detectors.wording import names
 
@@ -81,13 +87,13 @@ class DegradedGenerations:
         pools: dict[str, Any] = {}
         for pool in sorted(history.pools):
             at = keep & (s.pool[:hi] == s.code(pool))
-            long = at & (np.nan_to_num(s.output_tokens[:hi]) >= 24) & ~np.isnan(s.accept[:hi])
+            long = at & (zeroed(s.output_tokens[:hi]) >= 24) & ~np.isnan(s.accept[:hi])
             pools[pool] = {
                 "bad": int(s.bad[:hi][at].sum()),
                 "n": int(at.sum()),
                 "accept": float(np.median(s.accept[:hi][long])) if long.sum() >= 50 else None,
             }
-        return {"as_of": as_of, "pools": pools}
+        return {"as_of": as_of, "pools": pools, "soft": learn(s, not_excluded(s, hi, history), hi)}
 
     def evaluate(self, window: Window, baseline: Json, state: Json) -> Verdict:
         """One finding a pool whose answers are degraded now."""
@@ -128,9 +134,60 @@ class DegradedGenerations:
                     streams[key] = [[0.0, window.end] for _ in HARMS]
             else:
                 findings.append(found)
-        return Verdict(findings, {"cursor": window.end, "streams": streams, "alarms": alarms})
+        risen, watched = self._soft(window, baseline, new.get("soft", {}), (lo, hi), set(alarms))
+        return Verdict(
+            [*findings, *risen],
+            {"cursor": window.end, "streams": streams, "alarms": alarms, "soft": watched},
+        )
+
+    def _soft(
+        self, window: Window, baseline: Json, state: Json, span: tuple[int, int], hard: set[str]
+    ) -> tuple[list[Finding], Json]:
+        """Soft rules whose rate has risen, in pools where no hard rule says more; and the state of their charts."""
+        learnt = baseline.get("soft", {})
+        new = advance(window.samples, *span, learnt, state)
+        findings = []
+        for key in sorted(new["alarms"]):
+            where = Stratum.parse(key)
+            if where.pool in hard:
+                # Loops run into the limit and garbled calls do not parse: the same fault, told by a surer rule.
+                del new["alarms"][key]
+                new["streams"].pop(key, None)
+                continue
+            found = self._rise(window, where, new["alarms"][key], learnt.get(key, (0, 0)))
+            if found is None:
+                del new["alarms"][key]
+                new["streams"].pop(key, None)
+            else:
+                findings.append(found)
+        return findings, new
+
+    def _rise(self, window: Window, where: Stratum, alarm: Json, learnt: tuple[int, int]) -> Finding | None:
+        seen = seen_through(window, where)
+        rows = self._rows(seen, where.pool, alarm)
+        if rows is None:
+            return None
+        bad = rows[seen.samples.bad[rows]]
+        carriers, table, mine, load, step = self._blame(seen, where.pool, rows, alarm)
+        rise = SoftRise(
+            seen, where, rows, bad, carriers, table, mine, alarm, (learnt[0], learnt[1]), load, step
+        )
+        return soft_finding(rise, self.kind)
 
     def _finding(self, window: Window, baseline: Json, pool: str, alarm: Json) -> Finding | None:
+        s = window.samples
+        rows = self._rows(window, pool, alarm)
+        if rows is None:
+            return None
+        bad = rows[s.bad[rows]]
+        carriers, table, mine, load, step = self._blame(window, pool, rows, alarm)
+        before = baseline["pools"].get(pool, {"bad": 0, "n": 0})
+        known = Degraded(window, pool, rows, bad, mine, carriers, table, alarm, before, load, step)
+        return finding_of(known, self.kind)
+
+    @staticmethod
+    def _rows(window: Window, pool: str, alarm: Json) -> I | None:
+        """Samples of the pool at risk since the onset; None once the rate is normal again."""
         s, p0 = window.samples, float(alarm["p0"])
         hi = s.upto(window.end)
         recent = np.arange(s.since(window.end - RECENT_S), hi)
@@ -141,12 +198,17 @@ class DegradedGenerations:
             return None
         rows = np.arange(s.since(float(alarm["onset"]) - 1e-6), hi)
         rows = rows[(s.pool[rows] == s.code(pool)) & ~s.aside[rows]]
-        bad = rows[s.bad[rows]]
-        if not len(bad):
-            return None
-        carriers, gain, table = carriers_of(s, rows, p0)
+        return rows if s.bad[rows].any() else None
+
+    def _blame(
+        self, window: Window, pool: str, rows: I, alarm: Json
+    ) -> tuple[tuple[str, ...], dict[str, tuple[int, int]], I, LoadVerdict, ChangeStep | None]:
+        """Which replicas carry it, (bad, answers) of each, their rows, whether it is load, and the change it began with."""
+        s = window.samples
+        carriers, gain, table = carriers_of(s, rows, float(alarm["p0"]))
         mine = rows[np.isin(s.replica[rows], [s.code(r) for r in carriers])]
-        step = step_at_change(window, pool, float(max(alarm["onset"], s.ts[bad[0]] - 60.0)))
+        first = float(s.ts[rows[s.bad[rows]][0]])
+        step = step_at_change(window, pool, float(max(alarm["onset"], first - 60.0)))
         if len(carriers) < len(table):
             verdict = False if gain >= SURE else None
             why = "it is the same at any load, only part of the replicas carries it"
@@ -155,9 +217,7 @@ class DegradedGenerations:
             load = LoadVerdict(verdict, why)
         else:
             load = self._load(window, pool, mine, alarm, step.sentence() if step else "")
-        before = baseline["pools"].get(pool, {"bad": 0, "n": 0})
-        known = Degraded(window, pool, rows, bad, mine, carriers, table, alarm, before, load, step)
-        return finding_of(known, self.kind)
+        return carriers, table, mine, load, step
 
     @staticmethod
     def _load(window: Window, pool: str, rows: I, alarm: Json, carried: str) -> LoadVerdict:

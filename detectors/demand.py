@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from detectors.stats import dispersion_of_counts, poisson_tail
+from detectors.stats import dispersion_of_counts, poisson_tail, zeroed
 from detectors.window import Window
 
 F = NDArray[np.float64]
@@ -79,7 +79,8 @@ def grown(window: Window, pool: str, direction: int = 1) -> list[Grown]:
 
 
 def _answered(n: F, failed: F) -> F:
-    return np.maximum(n - np.nan_to_num(failed), 0.0)
+    out: F = np.maximum(n - zeroed(failed), 0.0)
+    return out
 
 
 def _chance(recent: F, past: F, direction: int) -> float:

@@ -43,6 +43,7 @@ from detectors.case import Case, Row
 from detectors.contract import Json, Verdict
 from detectors.measures import TTFT, needs, now
 from detectors.normal import Normal, learn
+from detectors.stats import zeroed
 from detectors.window import Window, nansum
 from detectors.wording import names, number, percent
 
@@ -78,7 +79,7 @@ class ErrorBurst:
         a = engines(window, cells)
         with np.errstate(invalid="ignore"):
             full = (m["waiting"] >= 3) | (m["running"] >= 1.5 * np.maximum(normal.centre["running"], 2.0))
-        k = np.where(full, a.failed, np.nan_to_num(a.failed) + np.nan_to_num(a.refused))
+        k = np.where(full, a.failed, zeroed(a.failed) + zeroed(a.refused))
         k = np.where(np.isnan(a.failed) & np.isnan(a.refused), np.nan, k)
         K, N, phi = past(baseline["failures"], window)
         bad = beyond(k, a.total, K, N, phi, LEAST_SHARE)
@@ -221,7 +222,7 @@ def _onset(window: Window, units: Units, blind: bool, pool: str) -> float:
         step, x, end = 60.0, window.gateway.count(pool, 60, FAILED), window.gateway.end
     else:
         a = engines(window, min(240, window.stop - window.start), each=True)
-        x = nansum(np.fmax(a.failed, np.nan_to_num(a.refused))[units].T)
+        x = nansum(np.fmax(a.failed, zeroed(a.refused))[units].T)
         step, end = window.step, window.end
     hole, first = 0, len(x)
     for at in range(len(x) - 1, -1, -1):

@@ -52,7 +52,7 @@ from detectors.error_burst import LEAST_SHARE, died
 from detectors.late import all_late
 from detectors.measures import TRANSFER, TTFT, needs, now
 from detectors.normal import Normal, learn
-from detectors.stats import binomial_tail, centre_spread
+from detectors.stats import binomial_tail, centre_spread, zeroed
 from detectors.window import Window, nansum
 from detectors.wording import number, percent, seconds
 
@@ -108,7 +108,7 @@ class GatewayFault:
         K, N, phi = pool_past(baseline["failures"], pool)
         if not beyond(seen.failed, seen.total, K, N, phi, LEAST_SHARE).all():
             return None
-        own = a.failed[idx] + np.nan_to_num(a.refused[idx])
+        own = a.failed[idx] + zeroed(a.refused[idx])
         if np.isnan(own).all() or np.nansum(own) >= seen.failed / 3 or died(window, idx):
             return None
         share = seen.failed / seen.total

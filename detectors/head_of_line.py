@@ -44,7 +44,7 @@ from detectors.long_prompts import HIST, PROMPTS, Visitors, first_visit, learn_p
 from detectors.measures import ITL, QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.parts import TTFT_HISTS, TTFT_MEASURES, ttft_rows
-from detectors.stats import binomial_tail
+from detectors.stats import binomial_tail, zeroed
 from detectors.tail import Tail, learn_tail, tails
 from detectors.window import Window, nanmean
 from detectors.wording import names, number, percent, seconds, times
@@ -140,7 +140,7 @@ class HeadOfLine:
                 show=lambda x: f"{number(x)}/s",
             ),
             Link("gaps between tokens grow", "itl", 1.3 * c["itl"], show=seconds),
-            Link("requests queue", "waiting", 2 + 2 * np.nan_to_num(c["waiting"]), show=number),
+            Link("requests queue", "waiting", 2 + 2 * zeroed(c["waiting"]), show=number),
             Link("first tokens come later", "ttft", late.objective.threshold, show=seconds),
         )
         return case.finding(

@@ -35,6 +35,7 @@ from detectors.contract import Json, Verdict
 from detectors.measures import ITL, QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.stalls import HIST, SPAN_S, Stalls, learn_stalls, stalls
+from detectors.stats import zeroed
 from detectors.tail import learn_tail
 from detectors.window import Window
 from detectors.wording import names, number, seconds, times
@@ -92,7 +93,7 @@ class HostStall:
             f"before; nothing queues for it and no prefill explains it: the host or the front end stops the engine.{trend}",
             links=(
                 Link("gaps between tokens grow on average", "itl", 1.02 * c["itl"], show=seconds),
-                Link("requests queue", "waiting", 2 + 2 * np.nan_to_num(c["waiting"]), show=number),
+                Link("requests queue", "waiting", 2 + 2 * zeroed(c["waiting"]), show=number),
             ),
             onset=case.window.end - SPAN_S,
             strength=float(np.log2(1.0 + many * long)),
@@ -147,7 +148,7 @@ class HostStall:
                 RuledOut(
                     "kv_eviction_storm",
                     "preemptions per finished request",
-                    f"{np.nan_to_num(v['preempted_per_finished']):.2g}",
+                    f"{zeroed(v['preempted_per_finished']):.2g}",
                 ),
             ),
             now=(

@@ -43,6 +43,7 @@ from detectors.contract import Json, Verdict
 from detectors.measures import ITL, QUEUE, TTFT, needs
 from detectors.normal import Normal, learn
 from detectors.order import Order, watch
+from detectors.stats import zeroed
 from detectors.storm_signs import FLOORS, signs
 from detectors.storm_warning import GAP, IDLE, learn_room
 from detectors.storm_words import KIND, tell
@@ -86,8 +87,8 @@ class KvEvictionStorm:
         usable = history.usable.copy()
         usable[:, max(0, usable.shape[1] - int(600 // history.step)) :] = False
         pre = np.fmax(history.value("preempted"), history.value("retracted"))
-        out["preempted"] = np.nan_to_num(nansum(np.where(usable, pre, np.nan))).tolist()
-        out["finished"] = np.nan_to_num(nansum(np.where(usable, history.value("finished"), np.nan))).tolist()
+        out["preempted"] = zeroed(nansum(np.where(usable, pre, np.nan))).tolist()
+        out["finished"] = zeroed(nansum(np.where(usable, history.value("finished"), np.nan))).tolist()
         out["room"] = {p: learn_room(history, idx, as_of - 600.0) for p, idx in history.pools.items()}
         return out
 

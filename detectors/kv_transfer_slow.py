@@ -38,7 +38,7 @@ from detectors.contract import Json, Verdict
 from detectors.measures import MOVED, QUEUE, TRANSFER, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.pd import feeders, roles
-from detectors.stats import poisson_tail
+from detectors.stats import poisson_tail, zeroed
 from detectors.tail import learn_tail
 from detectors.window import Window, nansum
 from detectors.wording import names, number, percent, seconds, times
@@ -76,7 +76,7 @@ class KvTransferSlow:
         usable = history.usable.copy()
         usable[:, max(0, usable.shape[1] - int(600 // history.step)) :] = False
         for part, name in (("failed", "transfer_failed"), ("moved", f"{TRANSFER}:n")):
-            out[part] = np.nan_to_num(nansum(np.where(usable, history.value(name), np.nan))).tolist()
+            out[part] = zeroed(nansum(np.where(usable, history.value(name), np.nan))).tolist()
         return out
 
     def evaluate(self, window: Window, baseline: Json, state: Json) -> Verdict:
@@ -90,8 +90,8 @@ class KvTransferSlow:
         rate0 = np.asarray(
             [0.0 if j is None else (baseline["failed"][j] + 0.5) / (baseline["moved"][j] + 100.0) for j in at]
         )
-        tried = np.nan_to_num(m["transfers"]) + np.nan_to_num(failed)
-        p = poisson_tail(np.nan_to_num(failed), np.maximum(rate0, 1e-4) * np.maximum(tried, 1.0), 2.0)
+        tried = zeroed(m["transfers"]) + zeroed(failed)
+        p = poisson_tail(zeroed(failed), np.maximum(rate0, 1e-4) * np.maximum(tried, 1.0), 2.0)
         with np.errstate(invalid="ignore"):
             slow = (
                 (m["transfers"] >= LEAST)

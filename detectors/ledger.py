@@ -18,7 +18,7 @@ from detectors.answers import engines
 from detectors.contract import Json
 from detectors.measures import QUEUE, TRANSFER, needs
 from detectors.normal import GAP_S, MIN_BLOCKS
-from detectors.stats import centre_spread
+from detectors.stats import centre_spread, zeroed
 from detectors.window import Window
 
 F = NDArray[np.float64]
@@ -76,7 +76,7 @@ def ledger(window: Window, usual_s: F, ago: NDArray[np.intp] | None = None, span
     row = np.arange(units)
 
     def total(x: F) -> F:
-        sums = np.concatenate([np.zeros((units, 1)), np.cumsum(np.nan_to_num(x), axis=1)], axis=1)
+        sums = np.concatenate([np.zeros((units, 1)), np.cumsum(zeroed(x), axis=1)], axis=1)
         out: F = sums[row, stop] - sums[row, start]
         return out
 
@@ -86,14 +86,14 @@ def ledger(window: Window, usual_s: F, ago: NDArray[np.intp] | None = None, span
     finished, running = total(parts["n"]), total(parts["running"])
     seen = total(~np.isnan(parts["n"])) > 0.5 * cells
     recent = np.maximum(stop - int(90 // window.step), 0)
-    sums = np.cumsum(np.nan_to_num(parts["n"]) + np.nan_to_num(parts["work"]), axis=1)
+    sums = np.cumsum(zeroed(parts["n"]) + zeroed(parts["work"]), axis=1)
     sums = np.concatenate([np.zeros((units, 1)), sums], axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean_s = np.where(finished >= 5, seconds / finished, usual_s)
         runs = running / np.maximum(total(~np.isnan(parts["running"])), 1)
         finishing = seconds / span
         resides = runs / (finished / span) / usual_s
-        leaving = total(parts["left"]) / span * np.nan_to_num(np.fmax(mean_s, usual_s))
+        leaving = total(parts["left"]) / span * zeroed(np.fmax(mean_s, usual_s))
         gap = np.where(whole & seen & (total(parts["restart"]) == 0), runs - finishing - leaving, np.nan)
     return Ledger(
         runs,
@@ -113,18 +113,17 @@ def _parts(window: Window, depth: int | None = None) -> dict[str, F]:
     found = window.memo.get(key)
     if found is None:
         inference, latency = window.value(f"{INFERENCE}:sum", depth), window.value(f"{LATENCY}:sum", depth)
-        queue = np.nan_to_num(window.value(f"{QUEUE}:sum", depth))
+        queue = zeroed(window.value(f"{QUEUE}:sum", depth))
         n, other = window.value(f"{INFERENCE}:n", depth), window.value(f"{LATENCY}:n", depth)
         found = window.memo[key] = {
             "seconds": np.where(np.isnan(inference), np.maximum(latency - queue, 0.0), inference),
             "n": np.where(np.isnan(n), other, n),
-            "left": np.nan_to_num(engines(window, depth, each=True).left),
-            "transfer": np.nan_to_num(window.value(f"{TRANSFER}:n", depth)),
+            "left": zeroed(engines(window, depth, each=True).left),
+            "transfer": zeroed(window.value(f"{TRANSFER}:n", depth)),
             "running": window.value("running", depth),
             "span": window.value("span", depth),
             "restart": (window.value("restart", depth) > 0).astype(np.float64),
-            "work": np.nan_to_num(window.value("generated", depth))
-            + np.nan_to_num(window.value("live_decode", depth)),
+            "work": zeroed(window.value("generated", depth)) + zeroed(window.value("live_decode", depth)),
         }
     return found
 
@@ -148,7 +147,7 @@ def learn_ledger(window: Window, as_of: float) -> Json:
     seconds, n, span = blocks(parts["seconds"]), blocks(parts["n"]), blocks(parts["span"])
     with np.errstate(invalid="ignore", divide="ignore"):
         usual = np.nansum(seconds, axis=1) / np.nansum(n, axis=1)
-        left = blocks(parts["left"]) / span * np.nan_to_num(usual)[:, None]
+        left = blocks(parts["left"]) / span * zeroed(usual)[:, None]
         rest = blocks(parts["running"], "mean") - seconds / span - left
     centre, spread = centre_spread(rest, 0.2)
     few = (~np.isnan(rest)).sum(axis=1) < max(2, MIN_BLOCKS // 2)

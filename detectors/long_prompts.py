@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from detectors.chain import LOOKBACK, SMOOTH, crossing
 from detectors.contract import Json
 from detectors.normal import GAP_S
-from detectors.stats import poisson_tail
+from detectors.stats import poisson_tail, zeroed
 from detectors.window import Window, nansum
 
 F = NDArray[np.float64]
@@ -160,5 +160,5 @@ def _counts(window: Window, idx: NDArray[np.intp], cells: int | None) -> dict[tu
         c = window.counts(PROMPTS, key, cells)[idx]
         if not np.isnan(c).all():
             known = out.get(key[1])
-            out[key[1]] = c if known is None else np.where(np.isnan(known), c, known + np.nan_to_num(c))
+            out[key[1]] = c if known is None else np.where(np.isnan(known), c, known + zeroed(c))
     return out

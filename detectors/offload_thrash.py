@@ -42,6 +42,7 @@ from detectors.measures import ITL, QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.pd import roles
 from detectors.sessions import usual_r
+from detectors.stats import zeroed
 from detectors.tail import learn_tail
 from detectors.window import Window
 from detectors.wording import names, number, percent, seconds, times
@@ -256,15 +257,13 @@ def _inert(window: Window) -> B:
         return out
     with np.errstate(invalid="ignore"):
         written = np.fmax(
-            np.nan_to_num(window.value("tier_stored", cells)),
-            np.nan_to_num(window.value("store_written", cells)),
+            zeroed(window.value("tier_stored", cells)),
+            zeroed(window.value("store_written", cells)),
         )
         always = (written[:, : cells // 3 * 3].reshape(len(out), 3, -1).sum(axis=2) > 0).all(axis=1)
         asked = window.total("tier_queries", cells)
-        found = np.nan_to_num(window.total("tier_hits", cells)) + np.nan_to_num(
-            window.total("store_read", cells)
-        )
-        loaded = np.nan_to_num(window.total("tier_loaded", cells))
+        found = zeroed(window.total("tier_hits", cells)) + zeroed(window.total("store_read", cells))
+        loaded = zeroed(window.total("tier_loaded", cells))
         told = (asked >= LOOKED_UP) & (found < 0.01 * asked)
         silent = (
             np.isnan(asked)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from detectors.contract import Json
 from detectors.measures import blocks, now
 from detectors.normal import GAP_S, MIN_BLOCKS
-from detectors.stats import centre_spread
+from detectors.stats import centre_spread, zeroed
 from detectors.window import Window
 
 F = NDArray[np.float64]
@@ -48,7 +48,7 @@ def learn_pace(history: Window, stage: Stage = "step") -> Json:
     reach: dict[str, float] = {}
     for pool, idx in history.pools.items():
         y = step[idx].ravel()
-        x = np.stack([np.ones_like(y), b["running"][idx].ravel(), np.nan_to_num(other[idx].ravel()) / 1e4])
+        x = np.stack([np.ones_like(y), b["running"][idx].ravel(), zeroed(other[idx].ravel()) / 1e4])
         ok = ~np.isnan(y) & ~np.isnan(x).any(axis=0) & (y > 0)
         if ok.sum() < 3 * MIN_BLOCKS:
             continue
@@ -130,7 +130,7 @@ def _over_fit(window: Window, fits: dict[str, list[float]], step: F, running: F,
         if pool not in fits:
             continue
         a, b, c = fits[pool]
-        expected = a + b * running[idx] + c * np.nan_to_num(other[idx]) / 1e4
+        expected = a + b * running[idx] + c * zeroed(other[idx]) / 1e4
         with np.errstate(invalid="ignore", divide="ignore"):
             out[idx] = np.where(expected > 0, step[idx] / expected, np.nan)
     return out

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from detectors.contract import Json
 from detectors.measures import blocks, now
 from detectors.normal import GAP_S, MIN_BLOCKS
-from detectors.stats import nanmedian
+from detectors.stats import nanmedian, zeroed
 from detectors.window import Window, nanmean
 
 F = NDArray[np.float64]
@@ -37,7 +37,7 @@ def learn_shares(history: Window) -> Json:
         with np.errstate(invalid="ignore", divide="ignore"):
             share[idx] = np.where(total > 0, b["n"][idx] / total, np.nan)
     few = (~np.isnan(share)).sum(axis=1) < MIN_BLOCKS
-    usual, load = nanmedian(share), nanmedian(b["running"] + np.nan_to_num(b["waiting"]))
+    usual, load = nanmedian(share), nanmedian(b["running"] + zeroed(b["waiting"]))
     usual[few], load[few] = np.nan, np.nan
     return {"units": [u.key for u in history.units], "share": _json(usual), "load": _json(load)}
 
@@ -58,9 +58,9 @@ def placement(window: Window, learnt: Json, span_s: float = SPAN_S) -> Placement
     cells = max(2, int(span_s // window.step))
     m = now(window, cells, "running", "waiting", "arrivals")
     half = now(window, max(1, cells // 2), "running", "waiting")
-    load = m["running"] + np.nan_to_num(m["waiting"])
-    latest = half["running"] + np.nan_to_num(half["waiting"])
-    new = m["arrivals"] + np.nan_to_num(_growth(window, cells))
+    load = m["running"] + zeroed(m["waiting"])
+    latest = half["running"] + zeroed(half["waiting"])
+    new = m["arrivals"] + zeroed(_growth(window, cells))
     usual_share, usual_load = _aligned(learnt, window, "share"), _aligned(learnt, window, "load")
     share, hot = np.full(len(load), np.nan), np.zeros(len(load), bool)
     steady = window.since_restart(int(900 // window.step)) > 600
@@ -70,7 +70,7 @@ def placement(window: Window, learnt: Json, span_s: float = SPAN_S) -> Placement
             # A peer that has just come or is about to go is not passed over, it is out of service.
             continue
         total = np.nansum(new[known])
-        share[known] = np.maximum(np.nan_to_num(new[known]), 0.0) / total if total > 0 else np.nan
+        share[known] = np.maximum(zeroed(new[known]), 0.0) / total if total > 0 else np.nan
         hot[known] = _leans(load[known]) & _leans(latest[known])
         with np.errstate(invalid="ignore"):
             idle = load[known] <= 0.5 * np.maximum(usual_load[known], 1.0)
@@ -99,7 +99,7 @@ def leaning_ranks(window: Window, unit: int, span_s: float = SPAN_S) -> Lean | N
         return None
     cells = max(2, int(span_s // window.step))
     depth = int(900 // window.step)
-    load = window.ranks.values("requests_running", unit, depth) + np.nan_to_num(
+    load = window.ranks.values("requests_running", unit, depth) + zeroed(
         window.ranks.values("requests_waiting", unit, depth)
     )
     recent, latest = nanmean(load[:, -cells:]), nanmean(load[:, -max(1, cells // 2) :])

@@ -37,6 +37,7 @@ from detectors.contract import Json, Verdict
 from detectors.measures import QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.placement import SPAN_S, Lean, Placement, leaning_ranks, learn_shares, placement
+from detectors.stats import zeroed
 from detectors.tail import learn_tail
 from detectors.window import Window
 from detectors.wording import names, number, percent
@@ -224,6 +225,6 @@ class ReplicaSkew:
 
 def _links(running: float, waiting: float) -> tuple[Link, ...]:
     return (
-        Link("requests gather on it", "running", 2.0 * max(np.nan_to_num(running), 1.0), show=number),
-        Link("requests queue", "waiting", 2 + 2 * np.nan_to_num(waiting), show=number),
+        Link("requests gather on it", "running", 2.0 * max(zeroed(running), 1.0), show=number),
+        Link("requests queue", "waiting", 2 + 2 * zeroed(waiting), show=number),
     )

@@ -41,7 +41,7 @@ from detectors.contract import Json, Verdict
 from detectors.gateway_fault import apart
 from detectors.measures import TRANSFER, TTFT, needs, now
 from detectors.normal import GAP_S, MIN_BLOCKS, Normal, learn
-from detectors.stats import centre_spread
+from detectors.stats import centre_spread, zeroed
 from detectors.window import Window, nansum
 from detectors.wording import number, percent, times
 
@@ -232,7 +232,7 @@ def _flows(window: Window, usual: Json, pool: str, idx: Units) -> list[Flow]:
         a = engines(window, max(2, int(120 // window.step))).of(idx)
         per = window.step * max(2, int(120 // window.step)) / 60
         if not np.isnan(a.total) and not np.isnan(a.done):
-            lost = float(np.nan_to_num(a.failed) + np.nan_to_num(a.refused) + np.nan_to_num(a.left))
+            lost = float(zeroed(a.failed) + zeroed(a.refused) + zeroed(a.left))
             out.append(
                 Flow(
                     "http_responses_total",

@@ -14,6 +14,17 @@ Floats = NDArray[np.float64]
 
 
 Codes = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+CALL_RULES = frozenset({"call_text", "tool_json", "tool_name", "tool_schema", "not_json", "json_schema"})
+ENDING_RULES = frozenset({"empty", "whitespace", "cut_off", "fence_open", "reasoning_open"})
+SOFT_GROUPS: dict[str, frozenset[str]] = {
+    "calls": CALL_RULES,
+    "endings": ENDING_RULES,
+    "limit": frozenset({"truncated"}),
+}
+"""Soft rules whose rates are watched, by what is wrong: calls and JSON, answers that end wrongly, answers cut by the limit."""
+GROUPS = tuple(SOFT_GROUPS)
+"""Their names, in the order of the arrays."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +33,8 @@ class Samples:
 
     Later turns of a session that has gone bad carry the bad context along, so they are no independent evidence; outputs that
     were kept only because they look bad say nothing about rates. Both stay in the table with ``bad`` false and ``aside`` true.
+    ``soft`` and ``soft_aside`` ``[groups, rows]`` say the same for each of :data:`SOFT_GROUPS`; for ``calls`` only answers that
+    are calls, or had to be JSON, are at risk.
     Pool, replica, class, session, model, release and cache source are codes: ``names[code]`` is the name.
     """
 
@@ -31,8 +44,10 @@ class Samples:
     replica: Codes
     workload_class: Codes
     session: Codes
-    bad: NDArray[np.bool_]
-    aside: NDArray[np.bool_]
+    bad: Flags
+    aside: Flags
+    soft: Flags
+    soft_aside: Flags
     model: Codes
     release: Codes
     cache: Codes
@@ -65,6 +80,7 @@ class Samples:
         """Columns from records in any order."""
         rows = sorted(records, key=lambda r: (r.ts, r.id))
         bad, aside = _first_bad(rows)
+        soft, soft_aside = _first_soft(rows)
         codes: dict[str, int] = {}
 
         def coded(values: Iterable[str]) -> Codes:
@@ -82,6 +98,8 @@ class Samples:
             session=coded(r.session for r in rows),
             bad=bad,
             aside=aside,
+            soft=soft,
+            soft_aside=soft_aside,
             model=coded(r.model for r in rows),
             release=coded(r.release for r in rows),
             cache=coded(r.cache_source for r in rows),
@@ -96,7 +114,7 @@ class Samples:
         )
 
 
-def _first_bad(rows: Sequence[OutputRecord]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _first_bad(rows: Sequence[OutputRecord]) -> tuple[Flags, Flags]:
     bad = np.zeros(len(rows), bool)
     aside = np.zeros(len(rows), bool)
     gone: set[tuple[str, str]] = set()
@@ -107,6 +125,29 @@ def _first_bad(rows: Sequence[OutputRecord]) -> tuple[NDArray[np.bool_], NDArray
             bad[i] = not aside[i]
             gone.add(key)
     return bad, aside
+
+
+def _first_soft(rows: Sequence[OutputRecord]) -> tuple[Flags, Flags]:
+    """Faulty and aside, ``[groups, rows]``: the first faulty turn of a session counts, for each group by itself."""
+    bad = np.zeros((len(SOFT_GROUPS), len(rows)), bool)
+    aside = np.zeros((len(SOFT_GROUPS), len(rows)), bool)
+    for g, (group, rules) in enumerate(SOFT_GROUPS.items()):
+        gone: set[tuple[str, str]] = set()
+        for i, r in enumerate(rows):
+            faulty = not rules.isdisjoint(r.rules)
+            if not r.random or r.verdict == "unscored" or (group == "calls" and not (faulty or _is_call(r))):
+                aside[g, i] = True
+                continue
+            key = (r.pool, r.session or r.id)
+            aside[g, i] = key in gone
+            if faulty:
+                bad[g, i] = not aside[g, i]
+                gone.add(key)
+    return bad, aside
+
+
+def _is_call(r: OutputRecord) -> bool:
+    return "calls" in r.features or bool(r.structured)
 
 
 EMPTY = Samples.of([])

@@ -13,6 +13,7 @@ from threading import Event as StopEvent
 
 import orjson
 
+from core.beats import DETECT, EVERY_S
 from core.config_models import Config
 from core.errors import StoreError
 from core.records import OutputRecord
@@ -138,6 +139,7 @@ def run_detect(config: Config, stop_event: StopEvent, *, clock: Callable[[], flo
     away = ""
     live: Live | None = None
     store: Store | None = None
+    beat = -EVERY_S
     try:
         while not stop_event.is_set():
             try:
@@ -150,6 +152,9 @@ def run_detect(config: Config, stop_event: StopEvent, *, clock: Callable[[], flo
                     log.info(
                         "%s %s (%s, %s): %s", change.action, i.id, i.kind, i.severity, change.text or i.title
                     )
+                if time.monotonic() - beat >= EVERY_S:
+                    beat = time.monotonic()
+                    store.set_cursor(DETECT, f"{clock():.3f}")
                 if away:
                     log.info("the database is back")
                     away = ""

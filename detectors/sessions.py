@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.incidents import Evidence
+from detectors.stats import zeroed
 from detectors.window import Window
 
 ACTIVE_S = 240.0
@@ -71,7 +72,7 @@ def working_set(
     mine = np.asarray([s.code(window.units[i].replica) for i in units])
     rows = np.arange(lo, hi)
     rows = rows[np.isin(s.replica[rows], mine) & (s.session[rows] != s.code(""))]
-    tokens = np.nan_to_num(s.prompt_tokens[rows]) + np.nan_to_num(s.output_tokens[rows])
+    tokens = zeroed(s.prompt_tokens[rows]) + zeroed(s.output_tokens[rows])
     # The last row of each session holds its context: read the rows backwards, so that "first" is the last.
     _, first, count = np.unique(s.session[rows][::-1], return_index=True, return_counts=True)
     if len(first) < 5:

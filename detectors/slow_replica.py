@@ -45,7 +45,7 @@ from detectors.normal import Normal, learn
 from detectors.pace import BLOCK_S, Pace, learn_pace
 from detectors.placement import leaning_ranks
 from detectors.stalls import HIST, learn_stalls, stalls
-from detectors.stats import median
+from detectors.stats import median, zeroed
 from detectors.tail import learn_tail
 from detectors.window import Window
 from detectors.wording import names, number, percent, seconds, times
@@ -151,7 +151,7 @@ class SlowReplica:
             Link("GPU clock falls", "sm_clock", 0.92 * c["sm_clock"], False, lambda x: f"{x / 1e6:.0f} MHz"),
             Link("gaps between tokens grow", gap, 1.15 * c[gap], show=seconds),
             Link("requests pile up on it", "running", 1.4 * max(c["running"], 1.0), show=number),
-            Link("requests queue", "waiting", 2 + 2 * np.nan_to_num(c["waiting"]), show=number),
+            Link("requests queue", "waiting", 2 + 2 * zeroed(c["waiting"]), show=number),
         ]
         signal = "inter_token_latency_seconds" if gap == "itl" else "generation_tokens_total"
         unit = "s (mean)" if gap == "itl" else "s per token of a running request"
@@ -209,7 +209,7 @@ class SlowReplica:
                     "kv_eviction_storm",
                     "computed tokens per request and preemptions",
                     f"{number(c['work'])} → {number(v['work'])} tokens, "
-                    f"{np.nan_to_num(v['preempted_per_finished']):.2g} preemptions per finished request",
+                    f"{zeroed(v['preempted_per_finished']):.2g} preemptions per finished request",
                 ),
                 RuledOut("warm_up", "restart within ten minutes", "none"),
             ),

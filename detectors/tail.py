@@ -16,7 +16,7 @@ from core.buckets import quantile
 from detectors.contract import Json, Objective
 from detectors.late import all_late
 from detectors.normal import GAP_S
-from detectors.stats import binomial_tail, dispersion
+from detectors.stats import binomial_tail, dispersion, zeroed
 from detectors.window import Window, nansum
 
 F = NDArray[np.float64]
@@ -66,8 +66,8 @@ def learn_tail(window: Window, as_of: float, signal: str = "ttft_seconds") -> Js
         nb = nansum(total[:, : count * cells].reshape(shape)) if count else np.zeros((len(window.units), 0))
         phi = np.ones(len(window.units))
         for idx in window.pools.values():
-            phi[idx] = dispersion(kb[idx], np.nan_to_num(nb[idx]))
-        K, N = np.nan_to_num(nansum(late)), np.nan_to_num(nansum(total))
+            phi[idx] = dispersion(kb[idx], zeroed(nb[idx]))
+        K, N = zeroed(nansum(late)), zeroed(nansum(total))
         for idx in window.pools.values():
             # A replica that has served little borrows its pool's past.
             young = idx[N[idx] < 100]
@@ -83,7 +83,7 @@ def tails(window: Window, baseline: Json, cells: int, signal: str = "ttft_second
     order = np.asarray([at.get(u.key, -1) for u in window.units], np.intp)
     out = []
     for x in all_late(window, cells, signal):
-        k, n = np.nan_to_num(nansum(x.late)), np.nan_to_num(nansum(x.total))
+        k, n = zeroed(nansum(x.late)), zeroed(nansum(x.total))
         known = baseline.get("late", {}).get(x.objective.name, [[], [], []])
         K, N, phi = (
             np.where(order >= 0, np.asarray(v or [d])[np.maximum(order, 0)], d)

@@ -34,7 +34,7 @@ from detectors.late import late_cells
 from detectors.measures import QUEUE, TTFT, needs, now
 from detectors.normal import Normal, learn
 from detectors.parts import TTFT_HISTS, TTFT_MEASURES, ttft_rows
-from detectors.stats import binomial_tail
+from detectors.stats import binomial_tail, zeroed
 from detectors.tail import Tail, learn_tail, tails
 from detectors.window import Window
 from detectors.wording import names, percent, seconds, times
@@ -121,11 +121,11 @@ class TailLatencySpike:
         others = [window.units[i].replica for i in case.peers]
         links = (
             Link("first tokens come later", "ttft", goal, show=seconds),
-            Link("requests queue", "waiting", 2 + 2 * np.nan_to_num(c["waiting"]), show=lambda y: f"{y:.0f}"),
+            Link("requests queue", "waiting", 2 + 2 * zeroed(c["waiting"]), show=lambda y: f"{y:.0f}"),
             Link(
                 "prefill takes longer",
                 "prefill_seconds",
-                2 * max(np.nan_to_num(c["prefill_seconds"]), 0.05),
+                2 * max(zeroed(c["prefill_seconds"]), 0.05),
                 show=seconds,
             ),
         )

@@ -33,6 +33,7 @@ from core.incidents import Evidence, Finding, RuledOut, Scope
 from detectors.believable import still_answering, still_for
 from detectors.contract import Json, Verdict
 from detectors.measures import BY_NAME, TTFT, needs
+from detectors.stats import zeroed
 from detectors.window import Window, nansum
 from detectors.wording import names, percent
 
@@ -93,7 +94,7 @@ class TelemetryFault:
         ten = int(600 // window.step)
         over, n = np.zeros(len(window.units)), np.zeros(len(window.units))
         for key in window.hist_keys(TTFT):
-            c = np.nan_to_num(window.counts(TTFT, key, ten)).sum(axis=1)
+            c = zeroed(window.counts(TTFT, key, ten)).sum(axis=1)
             over, n = over + c[:, -1], n + c.sum(axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.where(n > 0, over / n, 0.0)
@@ -101,7 +102,7 @@ class TelemetryFault:
         with np.errstate(invalid="ignore"):
             more = nansum(window.value("hits", short)) - nansum(window.value("queries", short))
             note(np.flatnonzero(more > 0), "impossible", "prefix_cache_hit_tokens_total", more)
-            kv = np.nan_to_num(window.value("kv", 1)[:, -1]) if window.stop else np.zeros(len(window.units))
+            kv = zeroed(window.value("kv", 1)[:, -1]) if window.stop else np.zeros(len(window.units))
             note(np.flatnonzero(kv > 1.02), "impossible", "kv_cache_usage_ratio", kv)
             zero = (nansum(window.value(f"{TTFT}:n", ten)) >= 20) & (
                 nansum(window.value(f"{TTFT}:sum", ten)) == 0

@@ -33,6 +33,7 @@ from detectors.contract import Json, Verdict
 from detectors.ledger import HISTS, NEEDS, learn_ledger, ledger, usual_of
 from detectors.measures import TTFT, needs, now
 from detectors.normal import Normal, learn
+from detectors.stats import zeroed
 from detectors.window import Window, nansum
 from detectors.wording import names, number
 
@@ -80,21 +81,19 @@ class Wedged:
         normal = Normal.of(baseline, window)
         depth = int(DEPTH_S // window.step)
         scraped = ~np.isnan(window.value("span", depth))
-        work = (
-            np.nan_to_num(window.value("running", depth)) + np.nan_to_num(window.value("waiting", depth)) > 0
-        )
+        work = zeroed(window.value("running", depth)) + zeroed(window.value("waiting", depth)) > 0
         moved = np.zeros(scraped.shape, bool)
         live = np.zeros(len(window.units), bool)
         for name in LIVE:
             x = window.value(name, depth)
-            moved |= np.nan_to_num(x) > 0
+            moved |= zeroed(x) > 0
             if name in CONTINUOUS:
                 live |= (~np.isnan(x)).any(axis=1)
-        restarted = np.nan_to_num(window.value("restart", depth)) > 0
+        restarted = zeroed(window.value("restart", depth)) > 0
         stalled = scraped & work & ~moved & ~restarted
         # Length of the unbroken stall up to now; cells without a scrape neither break nor lengthen it.
         count, long = _trailing(stalled, scraped, window.step)
-        usual = np.nan_to_num(normal.centre["ttft"], nan=5.0)
+        usual = zeroed(normal.centre["ttft"], 5.0)
         need = np.where(live, np.maximum(self.least_s, 3 * usual), 600.0)
         # A process that no longer answers is down, whatever it did before.
         answers = scraped[:, -max(1, int(LATEST_S // window.step)) :].any(axis=1)

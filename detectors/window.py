@@ -89,11 +89,21 @@ class Window:
 
     def total(self, name: str, cells: int) -> F:
         """Sum of the last ``cells`` cells per replica; NaN where none is known."""
-        return nansum(self.value(name, cells))
+        key = ("total", name, cells)
+        found = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = nansum(self.value(name, cells))
+            found.setflags(write=False)
+        return found
 
     def mean(self, name: str, cells: int) -> F:
         """Mean of the last ``cells`` cells per replica; NaN where none is known."""
-        return nanmean(self.value(name, cells))
+        key = ("mean", name, cells)
+        found = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = nanmean(self.value(name, cells))
+            found.setflags(write=False)
+        return found
 
     def hist_keys(self, signal: str) -> list[HistKey]:
         """Classes and bucket layouts seen for a histogram signal."""
@@ -193,10 +203,13 @@ def _covered(span: F, step: float, most: int = 8) -> NDArray[np.bool_]:
 
 def nansum(x: F) -> F:
     """Sum over the last axis, NaN where every value is NaN (numpy gives 0 there)."""
+    plain: F = np.add.reduce(x, axis=-1)
+    if not x.shape[-1] or not np.isnan(np.add.reduce(plain, axis=None)):
+        return plain
     none = np.isnan(x)
-    if not none.any():
-        return x.sum(axis=-1)  # type: ignore[no-any-return]
-    return np.where(none.all(axis=-1), np.nan, np.where(none, 0.0, x).sum(axis=-1))
+    return np.where(
+        np.logical_and.reduce(none, axis=-1), np.nan, np.add.reduce(np.where(none, 0.0, x), axis=-1)
+    )
 
 
 def nanmean(x: F) -> F:

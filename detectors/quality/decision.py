@@ -18,6 +18,7 @@ from detectors.quality.cells import Cells, rank
 from detectors.quality.load import Episodes, LoadSeries, episodes, neighbour, rotation_p, tomorrow, trend
 from detectors.quality.ratio import Ratio, adjusted, crude, quarters, shapes
 from detectors.quality.verdict import LoadVerdict
+from detectors.stats import zeroed
 
 F = NDArray[np.float64]
 I = NDArray[np.intp]  # noqa: E741
@@ -197,7 +198,7 @@ def _mechanism(cells: Cells, x: F, clusters: tuple[I, ...]) -> Ratio | None:
     columns = [c for c in (cells.host, cells.preempt) if np.nanstd(c) > 0]
     if not columns:
         return None
-    return adjusted(cells, x, clusters=clusters, controls=np.nan_to_num(np.column_stack(columns)))
+    return adjusted(cells, x, clusters=clusters, controls=zeroed(np.column_stack(columns)))
 
 
 def _without_best_block(cells: Cells, x: F, blocks: Episodes) -> float | None:

@@ -14,7 +14,7 @@ from detectors.quality.carriers import ChangeStep
 from detectors.quality.rates import exact
 from detectors.quality.verdict import LoadVerdict
 from detectors.samples import Samples
-from detectors.stats import poisson_tail
+from detectors.stats import poisson_tail, zeroed
 from detectors.window import Window
 from detectors.wording import names, percent, rounded
 
@@ -216,7 +216,12 @@ def _ruled_out(d: Degraded) -> tuple[RuledOut, ...]:
 
 def usable(s: Samples, hi: int, w: Window) -> NDArray[np.bool_]:
     """The first ``hi`` samples that may teach a baseline: at risk, and not of a replica in a span that is not normal."""
-    keep = ~s.aside[:hi]
+    return ~s.aside[:hi] & not_excluded(s, hi, w)
+
+
+def not_excluded(s: Samples, hi: int, w: Window) -> NDArray[np.bool_]:
+    """The first ``hi`` samples that do not come from a replica in a span that is not normal."""
+    keep = np.ones(hi, bool)
     for u, a, b in w.excluded:
         if u < len(w.units):
             unit = w.units[u]
@@ -237,7 +242,7 @@ def witness_of(s: Samples, bad: NDArray[np.intp], usual: float | None) -> tuple[
     """Median acceptance length of bad answers long enough to tell, and how many stand out for their length."""
     if not usual:
         return None
-    a, tokens = s.accept[bad], np.nan_to_num(s.output_tokens[bad])
+    a, tokens = s.accept[bad], zeroed(s.output_tokens[bad])
     long = (tokens >= 24) & ~np.isnan(a)
     if not long.any():
         return None

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from core.records import Event
 from detectors.quality.cells import Cells, codes
 from detectors.quality.load import LoadSeries
+from detectors.stats import zeroed
 from sql.output_counts import BIN, BadOutput, OutputCount, band, cache
 from sql.store import Store
 
@@ -155,7 +156,7 @@ def load_of(
             if signal == "requests_waiting":
                 value[i] = np.where(known, value[i] + mean, np.nan)
             else:
-                value[i] = np.where(seen, np.nan_to_num(value[i]) + mean, value[i])
+                value[i] = np.where(seen, zeroed(value[i]) + mean, value[i])
     gauge = bool((~np.isnan(value)).any())
     if not gauge:
         value[:] = 0.0

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from detectors.quality.cells import Cells, codes, prompt_band
 from detectors.quality.load import LoadSeries
+from detectors.stats import zeroed
 from detectors.window import Window
 
 F = NDArray[np.float64]
@@ -19,7 +20,8 @@ BEYOND = ("cpu", "host", "disk", "remote")
 
 def running(window: Window) -> F:
     """Running and waiting requests ``[units, cells]``; NaN only where running is unknown."""
-    return window.value("running") + np.nan_to_num(window.value("waiting"))
+    out: F = window.value("running") + zeroed(window.value("waiting"))
+    return out
 
 
 def load_series(window: Window, pool: str, since: float) -> LoadSeries:
@@ -86,7 +88,7 @@ def cells_of(window: Window, rows: I, series: LoadSeries) -> Cells:
     preempted = window.value("preempted")
     ok = (unit >= 0) & (cell >= 0) & (cell < preempted.shape[1])
     squeezed = np.zeros(len(rows))
-    squeezed[ok] = np.nan_to_num(preempted[unit[ok], cell[ok]]) > 0
+    squeezed[ok] = zeroed(preempted[unit[ok], cell[ok]]) > 0
     return Cells(
         k=s.bad[rows].astype(np.float64),
         n=np.ones(len(rows)),

@@ -18,8 +18,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.auth import principal_of
-from app.services.people import Forbidden, Role, allow
+from app.auth import origin_of, principal_of
+from app.services import audit
+from app.services.people import Forbidden, Principal, Role, allow
+from app.storage import writing_store
 from core.errors import ConfigError, GustfrontError, InputError, StoreError
 
 Answer = Mapping[str, Any]
@@ -27,6 +29,7 @@ Schema = dict[str, Any]
 Item = TypeVar("Item")
 
 MAX_BODY = 64 << 10
+_DETAIL = 500
 PAGE, MAX_PAGE = 100, 1000
 TIME = "ISO 8601 (UTC where no zone is named) or Unix seconds."
 STATUSES = {
@@ -100,9 +103,18 @@ class Endpoint:
 
     async def _endpoint(self, request: Request) -> Response:
         try:
-            allow(principal_of(request), self.role, self.scope)
+            who = principal_of(request)
+            writes = self.method not in ("GET", "HEAD")
+            try:
+                allow(who, self.role, self.scope)
+            except Forbidden:
+                if writes:
+                    await anyio.to_thread.run_sync(_note, request, self.path, who, False)
+                raise
             if self.body is not None:
                 request.state.body = await _body(request, self.body)
+            if writes:  # first the line in the log, then the act: what cannot be logged is not done
+                await anyio.to_thread.run_sync(_note, request, self.path, who, True)
             made = await anyio.to_thread.run_sync(self.function, request)
         except ClientDisconnect:
             return Response(status_code=499)
@@ -126,7 +138,7 @@ class Endpoint:
         told: Schema = {
             "operationId": f"{self.method.lower()}{re.sub(r'[^A-Za-z0-9]+', '_', self.path.removeprefix('/api/v1')).rstrip('_')}",
             "summary": self.summary,
-            "description": f"Least role: {self.role}. Scope of a token: {self.scope}.",
+            "description": f"Least role: {self.role}. Scope of a token: {self.scope or 'any'}.",
             "security": [{}, {"token": []}],
             "parameters": [*inside, *self.parameters],
             "responses": answers,
@@ -135,6 +147,21 @@ class Endpoint:
             schema = {"$ref": f"#/components/schemas/{self.body.__name__}"}
             told["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
         return told
+
+
+def _note(request: Request, path: str, who: Principal, allowed: bool) -> None:
+    body = getattr(request.state, "body", None)
+    given = body.model_dump(mode="json", exclude_none=True) if isinstance(body, BaseModel) else {}
+    detail = {k: v[:_DETAIL] if isinstance(v, str) else v for k, v in given.items()}
+    audit.record(
+        writing_store(),
+        who,
+        f"{request.method} {path}",
+        ", ".join(str(v) for v in request.path_params.values()),
+        origin=origin_of(request),
+        allowed=allowed,
+        detail=detail,
+    )
 
 
 async def _body(request: Request, model: type[BaseModel]) -> BaseModel:

@@ -56,7 +56,7 @@ def local(role: str) -> Principal:
 def proxy_identity(headers: Headers, peer: str, proxy: ProxyConfig, now: float) -> Identity | None:
     """Who the proxy says it is; None where the proxy names nobody. Untrusted where somebody else than the proxy says it."""
     claims = any(h in headers for h in (proxy.user_header, proxy.email_header, proxy.groups_header))
-    trusted = _from_proxy(headers, peer, proxy)
+    trusted = from_proxy(headers, peer, proxy)
     if not trusted:
         if claims:
             raise Untrusted(f"{peer or 'the sender'} is not the proxy that this server trusts")
@@ -72,7 +72,8 @@ def proxy_identity(headers: Headers, peer: str, proxy: ProxyConfig, now: float) 
     return Identity(name[:200], headers.get(proxy.email_header, "").strip()[:200], groups, "proxy", now)
 
 
-def _from_proxy(headers: Headers, peer: str, proxy: ProxyConfig) -> bool:
+def from_proxy(headers: Headers, peer: str, proxy: ProxyConfig) -> bool:
+    """Whether a request comes from the trusted proxy: its address and its secret, as far as they are configured."""
     if proxy.addresses and not is_within(peer, proxy.addresses):
         return False
     if proxy.secret:

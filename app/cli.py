@@ -11,6 +11,7 @@ import typer
 
 from app.commands import (
     analyse,
+    audit,
     data,
     demo,
     experiment,
@@ -21,6 +22,7 @@ from app.commands import (
     outputs,
     quality,
     slo,
+    tokens,
 )
 from app.commands.context import settings
 
@@ -86,6 +88,8 @@ cli.add_typer(slo.slo_cli, name="slo")
 cli.add_typer(slo.export_cli, name="export")
 cli.command("report")(slo.report)
 cli.command("status-page")(slo.status_page)
+cli.add_typer(tokens.tokens_cli, name="tokens")
+cli.add_typer(audit.audit_cli, name="audit")
 cli.command("check")(inspect.check)
 cli.command("doctor")(inspect.doctor)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import time
 from contextlib import suppress
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import anyio
@@ -59,7 +60,7 @@ class Gate:
             del headers[auth.HEADER]
         config = self._config()
         request = HTTPConnection(scope)
-        scope[auth.ORIGIN] = _peer(request)
+        scope[auth.ORIGIN] = _origin(request, config)
         try:
             found = await self._pass(request, config)
         except Refusal as error:
@@ -71,7 +72,7 @@ class Gate:
         if found is not None:
             principal, who = found
             scope[auth.PRINCIPAL] = principal
-            headers[auth.HEADER] = auth.sealed(who)
+            headers[auth.HEADER] = auth.sealed(replace(who, origin=scope[auth.ORIGIN]))
         await self.app(scope, receive, _secure_cookies(send) if _https(config) else send)
 
     def _config(self) -> Config:
@@ -189,6 +190,16 @@ def _verified(token: str, peer: str) -> TokenRow:
 
 def _peer(request: HTTPConnection) -> str:
     return request.client.host if request.client is not None else ""
+
+
+def _origin(request: HTTPConnection, config: Config) -> str:
+    """Where a request comes from, for the audit log: the address, and what the trusted proxy says stands behind it."""
+    peer = _peer(request)
+    last = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+    proxy = config.auth.proxy
+    if proxy is not None and last and auth.from_proxy(request.headers, peer, proxy):
+        return f"{last[:64]} via {peer}"
+    return peer
 
 
 def _https(config: Config) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,12 +30,17 @@ def server_options(host: str, port: int) -> dict[str, Any]:
         "server.port": port,
         "server.headless": True,
         "browser.gatherUsageStats": False,
+        "server.enableXsrfProtection": True,
+        "server.enableCORS": True,  # Streamlit's name for refusing other origins
+        "server.enableAgentApi": False,
     }
 
 
 def run_server(host: str, port: int) -> None:
     """Serve until a signal. EnvironmentProblem when the port is taken."""
     check_port(host, port)
+    # Who sent a request is what it is, not what X-Forwarded-For says: the gate decides whom to believe (auth.proxy).
+    os.environ["FORWARDED_ALLOW_IPS"] = ""
     from app.asgi import app
 
     app.run(config=server_options(host, port))

@@ -28,7 +28,12 @@ def configuration() -> Config:
         if key not in _configs:
             config = load_config(None)
             _configs.clear()
-            _configs[key] = config.model_copy(update={"database": database}) if database else config
+            if database:
+                config = config.model_copy(update={"database": database})
+            if os.environ.get("GUSTFRONT_INSECURE_LISTEN"):
+                app = config.app.model_copy(update={"insecure_listen": True})
+                config = config.model_copy(update={"app": app})
+            _configs[key] = config
         return _configs[key]
 
 

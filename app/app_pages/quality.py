@@ -10,7 +10,8 @@ from app.services.offending import marked, span_of
 from app.services.quality_page import DIMENSIONS, QualityPage, per_10k
 from app.services.view import View
 from app.services.wording import clock, instant, percent, span
-from app.ui import empty, links
+from app.storage import configuration
+from app.ui import empty, links, who
 from app.ui.html import Tone, chip, chips, div, rows, show, table
 from app.ui.html import span as inline
 from app.ui.live import live
@@ -240,8 +241,11 @@ def samples(a: Analysis) -> None:
             )
         )
     with right:
-        text = queries.output_text(b.id)
-        if text is None:
+        text = who.output_text(b.id) if who.sees_texts() else None
+        if not who.sees_texts():
+            may = " or ".join(configuration().auth.texts) or "nobody"
+            show(div(f"Texts of outputs are shown to {may}; you are {who.current().role}.", class_="gf-p"))
+        elif text is None:
             show(
                 div("The text was scored at intake and dropped.", class_="gf-p"),
                 div(

@@ -15,6 +15,7 @@ from typing import IO, Annotated
 import typer
 
 from app.commands.context import command, progress_bar, settings, stderr
+from app.commands.operate import InsecureOption, may_listen
 from app.supervisor import Child, Supervisor, check_port, children_of
 from core.errors import ConfigError, EnvironmentProblem, StoreError
 
@@ -67,6 +68,7 @@ def demo(
     ] = None,
     hours: Annotated[float, typer.Option(help="Length of a written history.")] = 3.0,
     list_: Annotated[bool, typer.Option("--list", help="Name all scenarios and leave.")] = False,
+    insecure_listen: InsecureOption = False,
 ) -> None:
     """Show Gustfront with a simulated fleet of 24 replicas: no GPU and no configuration needed.
 
@@ -87,7 +89,7 @@ def demo(
     if write is not None:
         _write(scenario, write, seed, hours)
     else:
-        raise typer.Exit(_play(scenario, speed, folder, host, port, seed))
+        raise typer.Exit(_play(scenario, speed, folder, host, port, seed, insecure_listen))
 
 
 def _write(scenario: str, folder: Path, seed: int, hours: float) -> None:
@@ -164,9 +166,11 @@ def _is_demo(database: Path) -> bool:
         return False
 
 
-def _play(scenario: str, speed: float, folder: Path, host: str, port: int, seed: int) -> int:
+def _play(
+    scenario: str, speed: float, folder: Path, host: str, port: int, seed: int, insecure: bool = False
+) -> int:
     from app.demo_fleet import DONE, Orders
-    from core.config import load_config
+    from core.config import Config, load_config
     from sql.store import Store
 
     if settings.config or settings.database:
@@ -176,6 +180,7 @@ def _play(scenario: str, speed: float, folder: Path, host: str, port: int, seed:
             "use `gustfront run` with yours",
             settings.config,
         )
+    may_listen(Config.built_in(), host, insecure)
     check_port(host, port)
     folder = folder.absolute()
     with take_folder(folder):

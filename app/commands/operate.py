@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from app.commands.context import command, settings
+from core.config import Config
 
 HostOption = Annotated[
     str | None, typer.Option(help="Address to listen on. Default: the configuration's, else 127.0.0.1.")
@@ -19,6 +20,22 @@ PortOption = Annotated[
     int | None,
     typer.Option(min=1, max=65535, help="Port to listen on. Default: the configuration's, else 8501."),
 ]
+InsecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--insecure-listen",
+        help="Listen beyond loopback, and behind a proxy, without auth: whoever reaches the port may do everything.",
+    ),
+]
+
+
+def may_listen(config: Config, host: str, insecure: bool) -> None:
+    """ConfigError where ``host`` lies beyond loopback and nobody would be asked who they are; children inherit ``insecure``."""
+    from app.listen import INSECURE, check_listen
+
+    check_listen(config, host, insecure=insecure)
+    if insecure:
+        os.environ[INSECURE] = "1"
 
 
 def _stop_on_signals() -> threading.Event:
@@ -46,9 +63,10 @@ def detect() -> None:
 
 
 @command
-def serve(host: HostOption = None, port: PortOption = None) -> None:
+def serve(host: HostOption = None, port: PortOption = None, insecure_listen: InsecureOption = False) -> None:
     """Serve the screens and the REST API from the database."""
     config = settings.load()
+    may_listen(config, host or config.app.host, insecure_listen)
     if settings.config:
         os.environ["GUSTFRONT_CONFIG"] = settings.config
     os.environ["GUSTFRONT_DATABASE"] = config.database
@@ -58,9 +76,10 @@ def serve(host: HostOption = None, port: PortOption = None) -> None:
 
 
 @command
-def run(host: HostOption = None, port: PortOption = None) -> None:
+def run(host: HostOption = None, port: PortOption = None, insecure_listen: InsecureOption = False) -> None:
     """Collect, detect and serve, each in a process of its own that ends with this one."""
     from app.supervisor import supervise
 
     config = settings.load()
+    may_listen(config, host or config.app.host, insecure_listen)
     raise typer.Exit(supervise(config, host=host or config.app.host, port=port or config.app.port))

@@ -67,11 +67,11 @@ def may(principal: Principal, role: str) -> bool:
 
 
 def allow(principal: Principal, role: str, scope: str) -> None:
-    """Pass if the principal has the role and, being a token, the scope; Forbidden names what is missing.
+    """Pass if the principal has the role and, being a token, the scope ("": any token); Forbidden names what is missing.
 
     A token that may send (outputs, outcomes, events) needs the scope alone.
     """
-    if principal.scopes is not None:
+    if principal.scopes is not None and scope:
         if scope not in principal.scopes:
             raise Forbidden(f"the token {principal.name} lacks the scope {scope}")
         if scope in SENDING:
@@ -81,13 +81,15 @@ def allow(principal: Principal, role: str, scope: str) -> None:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who somebody is, as a proxy or a provider says; ``email`` only where it counts. ``since``: Unix seconds of the sign-in."""
+    """Who somebody is, as a proxy or a provider says; ``email`` only where it counts. ``since``: Unix seconds of the sign-in.
+    ``origin``: the address they come from."""
 
     name: str
     email: str = ""
     groups: tuple[str, ...] = ()
     via: str = "local"
     since: float = 0.0
+    origin: str = ""
 
 
 def role_of(who: Identity, auth: AuthConfig) -> Role | None:

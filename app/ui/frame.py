@@ -9,8 +9,9 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from app import queries
+from app.services.people import Forbidden
 from app.storage import configuration
-from app.ui import demo, empty, filters, style
+from app.ui import demo, empty, filters, style, who
 from app.ui.guard import guard
 
 _HERE = Path(__file__).resolve().parent
@@ -41,6 +42,11 @@ def run(page: StreamlitPage) -> None:
     data has one page: how to get some.
     """
     with guard():
+        try:
+            who.badge()
+        except Forbidden as error:
+            who.refusal(error)
+            return
         if queries.newest() is None:
             config = configuration()
             empty.first_steps(config.database_shown, str(config.path) if config.path else None)

@@ -80,6 +80,8 @@ WRONG_ARGUMENTS = {
     "no such configuration": (["--config", "nope.yaml", "check"], "--config", "nope.yaml"),
     "a folder as configuration": (["--config", ".", "check"], "--config", "'.'"),
     "a port beyond ports": (["serve", "--port", "99999"], "--port", "65535"),
+    "everybody as audience": (["serve", "--host", "0.0.0.0"], "auth is none", "--insecure-listen"),
+    "everybody as audience of a demonstration": (["demo", "--host", "::"], "auth is none", "--insecure-listen"),
     "port zero": (["run", "--port", "0"], "--port", "1"),
     "an option that is none": (["incidents", "--jsn"], "--jsn", "--json"),
     "a command that is none": (["incident"], "incident", "incidents"),
@@ -125,7 +127,7 @@ MACHINE = {
     "a PostgreSQL that is away": (["--database", "postgresql://u@127.0.0.1:1/x", "incidents"], "start it"),
     "a folder that is not there": (["--database", "sqlite:///no/where/x.db", "mark", "hi"], "mkdir"),
     "a database that is not there": (["incidents"], "does not exist"),
-    "a host that is not this one": (["serve", "--host", "203.0.113.5"], "203.0.113.5"),
+    "a host that is not this one": (["serve", "--insecure-listen", "--host", "203.0.113.5"], "203.0.113.5"),
 }  # fmt: skip
 
 

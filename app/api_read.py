@@ -1,4 +1,4 @@
-"""Reading what the fleet did: targets, series, incidents."""
+"""Reading what the fleet did: targets and series."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from starlette.requests import Request
 
-from app.api_parts import PAGED, TIME, Answer, ApiError, Endpoint, Schema, list_of, nullable, page, query, ref
-from app.services.api_views import incident_json, incidents_json, series_json, targets_json
+from app.api_parts import PAGED, TIME, Answer, Endpoint, Schema, list_of, nullable, page, query, ref
+from app.services.api_views import series_json, targets_json
 from app.storage import shared_store
 
 _TEXT: Schema = {"type": "string"}
@@ -29,21 +29,6 @@ def targets(request: Request) -> Answer:
 def series(request: Request) -> Answer:
     """One signal over time."""
     return series_json(shared_store(), request.query_params)
-
-
-def incidents(request: Request) -> Answer:
-    """Incidents that touch a range."""
-    return incidents_json(shared_store(), request.query_params)
-
-
-def incident(request: Request) -> Answer:
-    """One incident with its log."""
-    found = incident_json(shared_store(), request.path_params["id"])
-    if found is None:
-        raise ApiError(
-            404, "not_found", f"no incident {request.path_params['id']}", "list them at /api/v1/incidents"
-        )
-    return found
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -72,27 +57,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             query("class", "Only this workload class."),
             query("pool", "Only this pool."),
         ),
-    ),
-    Endpoint(
-        "GET",
-        "/api/v1/incidents",
-        incidents,
-        "Incidents that touch a range",
-        list_of("incidents", "Incident"),
-        "incidents:read",
-        parameters=(
-            query("start", TIME),
-            query("end", TIME + " Exclusive."),
-            query("open", "Only open ones.", enum=["true", "false"]),
-        ),
-    ),
-    Endpoint(
-        "GET",
-        "/api/v1/incidents/{id}",
-        incident,
-        "One incident with its log",
-        ref("Incident"),
-        "incidents:read",
     ),
 )
 
@@ -157,23 +121,6 @@ SCHEMAS: dict[str, Schema] = {
             "n": {"type": "integer"},
             "state": {"type": "string", "enum": ["ok", "above", "below", "too_few", "no_traffic"]},
             "window_s": {"type": "number"},
-        },
-    },
-    "Incident": {
-        "type": "object",
-        "properties": {
-            **dict.fromkeys(("id", "kind", "title", "cause", "runner_up"), _TEXT),
-            "severity": {"type": "string", "enum": ["info", "ticket", "page"]},
-            "state": {"type": "string", "enum": ["announced", "open", "resolved"]},
-            **dict.fromkeys(
-                ("started_at", "announced_at", "detected_at", "diagnosed_at", "ended_at", "updated_at"), _WHEN
-            ),
-            **dict.fromkeys(("classes", "pools", "replicas", "ranks"), _NAMES),
-            "load_correlated": nullable("boolean"),
-            "confidence": {"type": "number"},
-            "evidence": {"type": "array", "items": {"type": "object"}},
-            "ruled_out": {"type": "array", "items": {"type": "object"}},
-            "detail": {"type": "object"},
         },
     },
 }

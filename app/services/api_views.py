@@ -152,28 +152,6 @@ def _mean(total: FloatArray, n: FloatArray) -> FloatArray:
         return np.where(n > 0, total / n, np.nan)
 
 
-def incidents_json(store: Store, query: Mapping[str, str]) -> dict[str, Any]:
-    """``{"incidents": [...]}`` in the exchange form; ``start``, ``end``, ``open=true`` filter."""
-    start = parse_time(query["start"], "start") if "start" in query else None
-    end = parse_time(query["end"], "end") if "end" in query else None
-    only = query.get("open", "false").lower()
-    if only not in ("true", "false"):
-        raise ConfigError("open", "must be true or false", "write open=true", query.get("open"))
-    return {"incidents": [clean(i.as_json()) for i in store.incidents(start, end, only == "true")]}
-
-
-def incident_json(store: Store, incident_id: str) -> dict[str, Any] | None:
-    """One incident with ``log``; None where there is none."""
-    found = store.incident(incident_id)
-    if found is None:
-        return None
-    log = [
-        {"at": iso(e.ts), "action": e.action, "text": e.text, "who": e.who}
-        for e in store.incident_log(incident_id)
-    ]
-    return {**clean(found.as_json()), "log": log}
-
-
 def clean(value: Any) -> Any:
     """The same with NaN and infinity as null, so that it is JSON."""
     if isinstance(value, float):

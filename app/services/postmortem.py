@@ -23,13 +23,13 @@ from app.services.lifecycle import Conflict, find
 from app.services.postmortem_pictures import Picture, pictures
 from app.services.story import evidence_text, signal_title, told_actions
 from app.services.view import TICK, View, round_up
-from app.services.wording import instant, listing, percent, promise, seconds, span
+from app.services.wording import instant, listing, percent, promise, quantity, seconds, span
 from core.config import Config
 from core.incidents import Incident
 from core.lifecycle import LABEL_WORDS
 from sql.store import Store
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~<>&$:])")
+_SPECIAL = re.compile(r"[\\`*_\[\]<>&|~$]|:(?=//)|(?<=www)\.|^(?:[#+=>-]|\d+(?=[.)]))")
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
 BEYOND = 900.0
 
@@ -94,7 +94,8 @@ def view_at_end(store: Store, incident: Incident) -> View:
 
 def md(text: object) -> str:
     """Text from anywhere as one line of Markdown that means itself."""
-    return _SPECIAL.sub(r"\\\1", _BREAKS.sub(" ", str(text)).replace("\u00a0", " ").strip())
+    line = _BREAKS.sub(" ", str(text)).replace("\u00a0", " ").strip()
+    return _SPECIAL.sub(lambda m: m[0] + "\\" if m[0][0] == ":" or m[0].isdigit() else "\\" + m[0], line)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -173,7 +174,7 @@ def _summary(v: IncidentView) -> str:
     i = v.incident
     lines = [md(v.sentence) + ".", md(v.summary)]
     if i.cause:
-        lines.append(f"Cause: {md(i.cause)} (confidence {i.confidence:.2f}).")
+        lines.append(f"Cause: {md(i.cause.rstrip('.'))} (confidence {i.confidence:.2f}).")
     if i.kind == "degraded_generations":
         word = {
             True: "It follows load.",
@@ -256,7 +257,7 @@ def _evidence(v: IncidentView, drawn: Sequence[Picture]) -> str:
                 signal_title(e.signal),
                 e.scope,
                 evidence_text(e),
-                "–" if e.expected is None else f"{e.expected:g}",
+                "–" if e.expected is None else quantity(e.expected, e.unit),
                 instant(e.at),
                 e.note,
             )

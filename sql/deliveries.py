@@ -190,15 +190,6 @@ def tallies(connection: Connection) -> dict[str, Tally]:
     return {k: Tally(**v) for k, v in out.items()}
 
 
-def stale_states(connection: Connection, *, alive: float) -> list[str]:
-    """Ids of incidents that deliveries may have to be made for: those that are open, held open, or were touched since."""
-    c = incidents.c
-    query = select(c.id).where(
-        or_(c.state != "resolved", c.held_open_at.is_not(None), c.updated_at >= alive, c.ended_at >= alive)
-    )
-    return list(connection.execute(query).scalars())
-
-
 def forget(connection: Connection, before: float) -> int:
     """Delete rows of subjects of which nothing was made or sent since ``before``; pending and parked ones stay."""
     c = deliveries.c

@@ -83,11 +83,6 @@ class DeliveryStore:
         with self.database.read() as c:
             return rows.tallies(c)
 
-    def undelivered_incidents(self, alive: float) -> list[str]:
-        """Ids of incidents that are open or were touched since ``alive`` (Unix seconds)."""
-        with self.database.read() as c:
-            return rows.stale_states(c, alive=alive)
-
     def forget_deliveries(self, before: float) -> int:
         """Delete what is over and was sent before a time; returns how many rows."""
         with self.database.write() as c:

@@ -14,14 +14,22 @@ from sql.ids import digest
 from sql.schema import cursors, events, problems
 
 
+def key_of(e: Event) -> str:
+    """The id of an event: by the sender's own id of it (``data["delivery"]``) where there is one, else by what it says."""
+    sent = e.data.get("delivery")
+    if isinstance(sent, str) and sent:
+        return digest("delivery", e.source, sent)
+    return digest(f"{e.ts:.3f}", e.kind, e.pool, e.replica, e.source, e.text)
+
+
 def add(connection: Connection, new: Iterable[Event]) -> int:
-    """Insert events; one that is there already (same time, kind, place, source and text) is left alone.
+    """Insert events; one that is there already is left alone: same id at the sender, else same time, kind, place, source, text.
 
     Returns how many are new.
     """
     rows = {}
     for e in new:
-        key = digest(f"{e.ts:.3f}", e.kind, e.pool, e.replica, e.source, e.text)
+        key = key_of(e)
         rows[key] = {
             "id": key,
             "ts": e.ts,

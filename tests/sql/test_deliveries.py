@@ -88,16 +88,6 @@ def test_what_is_over_and_sent_is_forgotten_and_what_waits_is_not(store: Store) 
     assert [d.subject for d in store.delivery_page(limit=9)] == ["i-3", "i-2"]
 
 
-def test_open_incidents_and_those_touched_lately_may_need_a_delivery(store: Store) -> None:
-    for n, (state, touched, ended) in enumerate(
-        [("open", T - 9e5, None), ("resolved", T, T - 60), ("resolved", T - 9e5, T - 9e5)]
-    ):
-        store.save_incident(
-            Incident(f"i-{n}", "wedged", "page", state, "t", T - 1e6, ended_at=ended, updated_at=touched)  # type: ignore[arg-type]
-        )
-    assert sorted(store.undelivered_incidents(T - 3600)) == ["i-0", "i-1"]
-
-
 def test_one_of_two_holds_a_lease_until_it_runs_out_or_is_given_back(store: Store) -> None:
     first = store.acquire_lease("deliver", "a", 30, now=T)
     assert first is not None

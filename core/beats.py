@@ -1,0 +1,5 @@
+"""Names of the cursors in which parts that keep running leave the Unix time of their last sign of life."""
+
+DETECT = "detect.heartbeat"
+DELIVER = "deliver.heartbeat"
+EVERY_S = 10.0

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from app import api_incidents, api_intake, api_people, api_read, api_silences
+from app import api_incidents, api_intake, api_people, api_read, api_silences, api_slos
 from app.api_metrics import render_metrics
 from app.api_parts import Endpoint, Schema, error_response
 from app.openapi import document
@@ -34,7 +34,7 @@ class ApiModule(Protocol):
     SCHEMAS: dict[str, Schema]
 
 
-MODULES: tuple[ApiModule, ...] = (api_read, api_incidents, api_silences, api_people)
+MODULES: tuple[ApiModule, ...] = (api_read, api_incidents, api_silences, api_slos, api_people)
 
 
 def endpoints() -> list[Endpoint]:

@@ -21,14 +21,30 @@ def lines(store: Store, config: Config, at: float | None = None) -> list[dict[st
 
     ``spent``: the whole interval of the budget left, of what was seen, is at or below 0.
     """
+    view = view_at(store, at)
+    if view is None:
+        return [_nothing(s.name, s.class_) for s in config.slos]
+    return [line(row) for row in rows(store, view, config)]
+
+
+def view_at(store: Store, at: float | None = None) -> View | None:
+    """The whole minutes in which objectives are judged at ``at`` (default: the newest data); None in an empty database."""
     newest = store.newest()
     times = [t for t in (newest, store.newest_attempt()) if t is not None]
     end = at if at is not None else max(times, default=None)
     if end is None:
-        return [_nothing(s.name, s.class_) for s in config.slos]
+        return None
     end = math.ceil(end / 60) * 60 if at is None else math.floor(end / 60) * 60
-    view = View(end - LOOK_BACK, end, live=False, newest=newest)
-    return [line(row) for row in rows(store, view, config)]
+    return View(end - LOOK_BACK, end, live=False, newest=newest)
+
+
+def row_of(store: Store, config: Config, name: str, at: float | None = None) -> SloRow | None:
+    """One configured objective; None in an empty database. KeyError where none has this name."""
+    mine = [s for s in config.slos if s.name == name]
+    if not mine:
+        raise KeyError(name)
+    view = view_at(store, at)
+    return None if view is None else rows(store, view, config.model_copy(update={"slos": mine}))[0]
 
 
 def line(row: SloRow) -> dict[str, Any]:

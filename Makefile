@@ -24,7 +24,7 @@ endif
 
 # What the tests need beyond Python is installed where that is allowed (root on Debian); elsewhere those tests skip and say why.
 system:
-	@sh scripts/system-packages prometheus postgresql chromium zstd
+	@sh scripts/system-packages prometheus prometheus-alertmanager postgresql chromium zstd
 
 # On all cores, at most four; tests of a module stay together.
 test: $(STAMP) system

@@ -144,9 +144,10 @@ class Channel:
                 else str(error)
             )
             self._store.deliveries_failed([d.id], now, text, None if late or not error.again else now + wait)
+        news = self._failures == 0 or not error.again
         if error.again and (first or error.wait is not None):
             self._block(now, error.wait)
-        level = log.warning if tried == 1 or not error.again else log.info
+        level = log.warning if news else log.debug
         level("receiver %s: %s", self.name, error)
 
     def _block(self, now: float, wait: float | None) -> None:

@@ -19,10 +19,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from app import api_incidents, api_intake, api_people, api_read, api_silences, api_slos
+from app import api_deliveries, api_incidents, api_intake, api_people, api_read, api_silences, api_slos
 from app.api_metrics import render_metrics
-from app.api_parts import Endpoint, Schema, error_response
+from app.api_parts import Endpoint, Schema, as_error, error_response
+from app.auth import principal_of
 from app.openapi import document
+from app.services.people import Forbidden, allow
 from app.storage import shared_store
 from core.errors import ConfigError, GustfrontError
 
@@ -34,7 +36,7 @@ class ApiModule(Protocol):
     SCHEMAS: dict[str, Schema]
 
 
-MODULES: tuple[ApiModule, ...] = (api_read, api_incidents, api_silences, api_slos, api_people)
+MODULES: tuple[ApiModule, ...] = (api_read, api_incidents, api_silences, api_slos, api_people, api_deliveries)
 
 
 def endpoints() -> list[Endpoint]:
@@ -52,7 +54,7 @@ async def readyz(_: Request) -> Response:
 
     def ask() -> dict[str, Any]:
         store = shared_store()
-        return {"status": "ready", **store.ping(), "newest": store.newest()}
+        return {"status": "ready", "revision": store.ping()["revision"], "newest": store.newest()}
 
     try:
         return JSONResponse(await anyio.to_thread.run_sync(ask))
@@ -62,8 +64,12 @@ async def readyz(_: Request) -> Response:
         return error_response(503, "store_unavailable", str(error))
 
 
-async def metrics(_: Request) -> Response:
+async def metrics(request: Request) -> Response:
     """Gustfront's own state in Prometheus text format."""
+    try:
+        allow(principal_of(request), "viewer", "metrics:read")
+    except Forbidden as error:
+        return as_error(error)
     body = await anyio.to_thread.run_sync(lambda: render_metrics(shared_store, time.time()))
     return Response(body, media_type=CONTENT_TYPE_LATEST)
 

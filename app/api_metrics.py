@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from app.services.delivery_metrics import delivery_metrics
 from app.services.intake import REGISTRY
 from collectors.selfmetrics import METRICS
 from core.errors import GustfrontError
@@ -52,6 +53,7 @@ def render_metrics(open_store: Callable[[], Store], now: float) -> bytes:
     Gauge("gustfront_input_problems", "Distinct input problems recorded.", registry=registry).set(
         len(problems)
     )
+    delivery_metrics(store, now, registry)
     Gauge("gustfront_database_bytes", "Size of the data.", registry=registry).set(size)
     Gauge(
         "gustfront_heartbeat_seconds", "Unix time of this answer: alert when it stops.", registry=registry

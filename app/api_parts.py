@@ -41,6 +41,7 @@ STATUSES = {
     413: "The body is too long.",
     415: "The body is not application/json.",
     429: "Too many requests: wait as Retry-After says.",
+    502: "Whom it was passed on to has not taken it.",
     503: "The database is away: wait as Retry-After says.",
 }
 

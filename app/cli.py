@@ -13,10 +13,12 @@ from app.commands import (
     analyse,
     audit,
     data,
+    deliveries,
     demo,
     experiment,
     incidents,
     inspect,
+    mcp,
     odd,
     operate,
     outputs,
@@ -71,6 +73,7 @@ cli.command("demo")(demo.demo)
 cli.command("run")(operate.run)
 cli.command("collect")(operate.collect)
 cli.command("detect")(operate.detect)
+cli.command("deliver")(operate.deliver)
 cli.command("serve")(operate.serve)
 cli.command("backfill")(data.backfill)
 cli.command("import-outputs")(data.import_outputs)
@@ -84,12 +87,14 @@ cli.command("backtest")(analyse.backtest)
 cli.add_typer(quality.group, name="analyse")
 cli.command("odd")(odd.odd)
 cli.add_typer(incidents.incidents_cli, name="incidents")
+cli.add_typer(deliveries.deliveries_cli, name="deliveries")
 cli.add_typer(slo.slo_cli, name="slo")
 cli.add_typer(slo.export_cli, name="export")
 cli.command("report")(slo.report)
 cli.command("status-page")(slo.status_page)
 cli.add_typer(tokens.tokens_cli, name="tokens")
 cli.add_typer(audit.audit_cli, name="audit")
+cli.command("mcp")(mcp.mcp)
 cli.command("check")(inspect.check)
 cli.command("doctor")(inspect.doctor)
 

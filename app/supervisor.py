@@ -177,12 +177,14 @@ class Supervisor:
 
 
 def children_of(config: Config, *, host: str, port: int, config_path: str | None = None) -> list[Child]:
-    """The three commands of one installation, all with the same configuration and database."""
+    """The commands of one installation, all with the same configuration and database; delivery only where there is a receiver."""
     path = config_path or (str(config.path) if config.path is not None else None)
     common = [*(["--config", path] if path else []), "--database", config.database]
+    deliver = [Child("deliver", "app.cli", [*common, "deliver"])] if config.receivers else []
     return [
         Child("collect", "app.cli", [*common, "collect"]),
         Child("detect", "app.cli", [*common, "detect"]),
+        *deliver,
         Child("serve", "app.cli", [*common, "serve", "--host", host, "--port", str(port)]),
     ]
 
@@ -195,6 +197,6 @@ def supervise(config: Config, *, host: str, port: int) -> int:
     check_port(host, port)
     from sql.store import Store
 
-    with Store.open(config.database):  # migrates once, so that three children need not agree on who does
+    with Store.open(config.database):  # migrates once, so that the children need not agree on who does
         pass
     return Supervisor(children_of(config, host=host, port=port)).run()

@@ -1,4 +1,4 @@
-"""Commands that keep running: collect, detect and serve, and ``run`` that supervises the three."""
+"""Commands that keep running: collect, detect, deliver and serve, and ``run`` that supervises the three."""
 
 from __future__ import annotations
 
@@ -63,6 +63,14 @@ def detect() -> None:
 
 
 @command
+def deliver() -> None:
+    """Tell receivers of incidents and deploys, until stopped; of several such processes one delivers."""
+    from app.delivery.dispatcher import run_deliver
+
+    run_deliver(settings.load(), _stop_on_signals())
+
+
+@command
 def serve(host: HostOption = None, port: PortOption = None, insecure_listen: InsecureOption = False) -> None:
     """Serve the screens and the REST API from the database."""
     config = settings.load()
@@ -77,7 +85,7 @@ def serve(host: HostOption = None, port: PortOption = None, insecure_listen: Ins
 
 @command
 def run(host: HostOption = None, port: PortOption = None, insecure_listen: InsecureOption = False) -> None:
-    """Collect, detect and serve, each in a process of its own that ends with this one."""
+    """Collect, detect, deliver and serve, each in a process of its own that ends with this one."""
     from app.supervisor import supervise
 
     config = settings.load()

@@ -17,6 +17,7 @@ from threading import Event as StopEvent
 
 from app.delivery.channel import Channel, Clock
 from app.delivery.outbox import Outbox
+from app.services.deliveries import STATUS
 from core.beats import DELIVER
 from core.config import Config
 from core.errors import StoreError
@@ -25,7 +26,6 @@ from sql.store import Store
 log = logging.getLogger(__name__)
 
 LEASE, LEASE_S = "deliver", 30.0
-STATUS = "deliver.status"
 TICK_S, RETRY_S, NOTE_S = 1.0, 5.0, 10.0
 KEEP_S = 90 * 86400.0
 

@@ -3,7 +3,6 @@ its keys are rounded, so that one visitor's answer serves the next."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +10,21 @@ import streamlit as st
 
 from app.services import cards as cards_service
 from app.services import demo as demo_service
-from app.services import fleet, health, incident_load, quality_page, slo_curves, slo_page, slos
+from app.services import explore as explore_service
+from app.services import (
+    fleet,
+    health,
+    incident_load,
+    kv_cache,
+    quality_page,
+    replica_detail,
+    replica_table,
+    settings_page,
+    slo_curves,
+    slo_page,
+    slos,
+)
+from app.services import odd as odd_service
 from app.services.demo import Demo
 from app.services.gateway import Chunk, Detail, Fold, Where, fold
 from app.services.heat import HeatMap
@@ -27,9 +40,8 @@ from app.services.view import View
 from app.storage import configuration, shared_store
 from core.incidents import Incident
 from core.slo import Objective
+from sql.store import Store
 from detectors.quality.cascade import Cascade
-
-log = logging.getLogger("gustfront.audit")
 
 BRIEF, LONG, SLOW = 10.0, 60.0, 300.0
 
@@ -254,14 +266,107 @@ def quality_tasks(view: View) -> list[Cascade]:
     return _quality_tasks(configuration().database, _minute(view))
 
 
+@st.cache_data(ttl=SLOW, max_entries=32, show_spinner=False)
+def _usual_room(url: str, view: View, until: float) -> kv_cache.Learnt:
+    return kv_cache.usual_room(shared_store(url), view, until)
+
+
+@st.cache_data(ttl=BRIEF, max_entries=16, show_spinner=False)
+def _kv_cache(url: str, view: View) -> kv_cache.KvCache:
+    def learn(_: Store, wanted: View, until: float) -> kv_cache.Learnt:
+        return _usual_room(url, replace(_slow_key(wanted), start=0.0), until)
+
+    return kv_cache.load(shared_store(url), view, learn)
+
+
+def kv(view: View) -> kv_cache.KvCache:
+    """The KV cache page."""
+    return _kv_cache(configuration().database, _key(view))
+
+
+@st.cache_data(ttl=BRIEF, max_entries=32, show_spinner=False)
+def _kv_heat(url: str, view: View, measure: str) -> HeatMap:
+    return load_heats(shared_store(url), view, [MEASURES[measure]])[measure]
+
+
+def kv_heat(view: View, measure: str) -> HeatMap:
+    """Replicas of the view against their own normal, one measure."""
+    return _kv_heat(configuration().database, _key(view), measure)
+
+
+@st.cache_data(ttl=BRIEF, max_entries=16, show_spinner=False)
+def _replicas(url: str, view: View) -> replica_table.ReplicaTable:
+    return replica_table.table(shared_store(url), view)
+
+
+def replicas(view: View) -> replica_table.ReplicaTable:
+    """All replicas beside each other; they do not depend on the range shown."""
+    key = _key(view)
+    return _replicas(configuration().database, replace(key, start=key.as_of - 3600))
+
+
+@st.cache_data(ttl=BRIEF, max_entries=32, show_spinner=False)
+def _replica(url: str, view: View, pool: str, names: tuple[str, ...]) -> replica_detail.ReplicaDetail:
+    return replica_detail.load(shared_store(url), view, pool, names)
+
+
+def replica(view: View, pool: str, names: tuple[str, ...]) -> replica_detail.ReplicaDetail:
+    """Charts and events of one or two replicas of a pool."""
+    return _replica(configuration().database, _key(view), pool, names)
+
+
+@st.cache_data(ttl=LONG, max_entries=4, show_spinner=False)
+def _signals(url: str) -> list[str]:
+    return explore_service.stored_signals(shared_store(url))
+
+
+def signals() -> list[str]:
+    """Signals that the database has."""
+    return _signals(configuration().database)
+
+
+@st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
+def _explore(url: str, view: View, name: str, stat: str, by: explore_service.By) -> explore_service.Drawing:
+    return explore_service.draw(shared_store(url), view, name, stat, by)
+
+
+def explore(view: View, name: str, stat: str, by: explore_service.By) -> explore_service.Drawing:
+    """One signal over the range."""
+    return _explore(configuration().database, _key(view), name, stat, by)
+
+
+@st.cache_data(ttl=BRIEF, max_entries=16, show_spinner=False)
+def _overlay(url: str, view: View) -> explore_service.Overlay:
+    return explore_service.overlay(shared_store(url), view)
+
+
+def overlay(view: View) -> explore_service.Overlay:
+    """Incidents and events of the range."""
+    return _overlay(configuration().database, _key(view))
+
+
+@st.cache_data(ttl=SLOW, max_entries=16, show_spinner=False)
+def _odd(url: str, view: View) -> odd_service.OddReport:
+    return odd_service.odd(shared_store(url), view.start, view.as_of, pool=view.pool, class_=view.class_)
+
+
+def odd(view: View) -> odd_service.OddReport:
+    """What was odd in the range; takes seconds."""
+    return _odd(configuration().database, _minute(view))
+
+
+@st.cache_data(ttl=BRIEF, max_entries=2, show_spinner=False)
+def _settings(url: str, path: str) -> settings_page.Settings:
+    return settings_page.load(shared_store(url), configuration())
+
+
+def settings() -> settings_page.Settings:
+    """The running configuration."""
+    config = configuration()
+    return _settings(config.database, str(config.path))
+
+
 def _minute(view: View) -> View:
     """The view up to the last whole minute: sampled outputs are analysed by five minutes of admission."""
     end = view.as_of // 60 * 60 if view.live else view.as_of
     return replace(view, start=end - view.length, as_of=end, newest=None)
-
-
-@st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
-def output_text(output: str) -> str | None:
-    """The text of one output, where it was kept. Every look is logged."""
-    log.info("text of output %s was read on the Quality page", output)
-    return shared_store(configuration().database).output_texts([output]).get(output)

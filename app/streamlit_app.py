@@ -52,11 +52,39 @@ page = st.navigation(
         ],
         "Fleet": [
             st.Page(
+                "app_pages/kv_cache.py",
+                title="KV cache",
+                icon=":material/memory:",
+                url_path="kv-cache",
+                help="Is the cache what is wrong, is it coming, what would help.",
+            ),
+            st.Page(
+                "app_pages/replicas.py",
+                title="Replicas",
+                icon=":material/dns:",
+                url_path="replicas",
+                help="Every replica against its own normal and its peers; one or two in detail.",
+            ),
+            st.Page(
+                "app_pages/explore.py",
+                title="Explore",
+                icon=":material/query_stats:",
+                url_path="explore",
+                help="Any signal over time, with incidents and events, and what was odd.",
+            ),
+            st.Page(
                 "app_pages/data_health.py",
                 title="Data health",
                 icon=":material/monitor_heart:",
                 url_path="data-health",
                 help="Targets found, signals found and missing, and what is wrong with the input.",
+            ),
+            st.Page(
+                "app_pages/settings.py",
+                title="Settings",
+                icon=":material/settings:",
+                url_path="settings",
+                help="The running configuration, its problems, versions and commands.",
             ),
         ],
     }

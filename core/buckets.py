@@ -189,17 +189,21 @@ def trailing_quantiles(
     *,
     step: float = 1.0,
     at: Sequence[int] | IntArray | None = None,
+    censored: Mapping[tuple[float, ...], IntArray] | None = None,
 ) -> QuantileSeries:
     """A percentile at each step over the shortest trailing window that holds ``min_n`` observations (else the longest).
 
     ``layouts`` maps edges to counts per bucket [T, B + 1] on one grid of ``step`` minutes, gaps filled with zeros; a window at
     step ``i`` ends with and includes it, so the caller hands over an hour before what is drawn. ``at`` picks steps (all).
+    ``censored``: on the same grid, observations known only to be at least their bucket's lower edge, as in :func:`quantile`.
     """
-    lengths = {len(counts) for counts in layouts.values()}
+    parts = [(edges, counts, False) for edges, counts in layouts.items()]
+    parts += [(edges, counts, True) for edges, counts in (censored or {}).items()]
+    lengths = {len(counts) for _, counts, _ in parts}
     if len(lengths) > 1:
         raise ValueError(f"layouts with different numbers of steps: {sorted(lengths)}")
     steps = np.arange(lengths.pop() if lengths else 0) if at is None else np.asarray(at, dtype=np.int64)
-    if not layouts or not len(steps):
+    if not parts or not len(steps):
         empty = np.zeros(len(steps))
         nothing = np.zeros(len(steps), dtype=np.int64)
         return QuantileSeries(
@@ -207,12 +211,12 @@ def trailing_quantiles(
         )
     spans = [max(1, round(w / step)) for w in windows]
     # Sums over time once, with a row of zeros in front: any window is the difference of two rows.
-    sums = {}
-    for edges, counts in layouts.items():
+    sums: list[tuple[tuple[float, ...], IntArray, bool]] = []
+    for edges, counts, least in parts:
         running = np.zeros((counts.shape[1], len(counts) + 1), dtype=np.int64)
         np.cumsum(np.maximum(counts, 0).T, axis=1, out=running[:, 1:])
-        sums[edges] = running
-    total = sum_arrays([running.sum(axis=0) for running in sums.values()])
+        sums.append((edges, running, least))
+    total = sum_arrays([running.sum(axis=0) for _, running, _ in sums])
     ends = steps + 1
     starts = np.maximum(ends - spans[-1], 0)
     window = np.full(len(steps), float(windows[-1]))
@@ -221,7 +225,9 @@ def trailing_quantiles(
         enough = total[ends] - total[begin] >= min_n
         starts = np.where(enough, begin, starts)
         window[enough] = minutes
-    layers = [Layer.of(edges, running[:, ends] - running[:, starts]) for edges, running in sums.items()]
+    layers = [
+        Layer.of(e, running[:, ends] - running[:, starts], censored=least) for e, running, least in sums
+    ]
     return _series(solve(layers, q), q, min_n, window)
 
 

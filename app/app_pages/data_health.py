@@ -13,13 +13,7 @@ from app.ui import empty
 from app.ui.html import chip, chips, div, show
 from app.ui.html import span as inline
 from app.ui.live import live
-
-ROW, HEAD = 35, 38
-
-
-def height(n: int, most: int = 14) -> int:
-    """Height of a table that shows all rows up to ``most``."""
-    return HEAD + ROW * max(1, min(n, most)) + 3
+from app.ui.tables import height
 
 
 def targets(model: DataHealth, view: View) -> None:

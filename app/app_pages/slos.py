@@ -16,7 +16,18 @@ from app.services.month_report import definition, short
 from app.services.slo_page import More
 from app.services.slos import SloRow, covered_text
 from app.services.view import View
-from app.services.wording import between, capital, clock, instant, percent, promise, seconds, span, window
+from app.services.wording import (
+    between,
+    capital,
+    clock,
+    instant,
+    percent,
+    promise,
+    seconds,
+    span,
+    window,
+    zone_word,
+)
 from app.ui import charts, empty, links
 from app.ui.explain import (
     explain_attainment,
@@ -32,6 +43,8 @@ from app.ui.pieces import class_colour, interval_text, latency_chart, word
 from core.slo import Objective
 
 FORMS = {"HTML": "text/html", "CSV": "text/csv", "JSON": "application/json"}
+OPENED = 2
+"""So many objectives show their curves at once, those with the least budget left."""
 STATES: dict[str, tuple[str, Tone]] = {
     "met": ("met", "green"),
     "missed": ("missed", "red"),
@@ -264,16 +277,18 @@ def ate(row: SloRow, found: More, view: View) -> None:
         )
 
 
+def budget_order(row: SloRow) -> float:
+    """The least budget first."""
+    return row.budget_left[0] if row.budget_left is not None else float("inf")
+
+
 def summary(rows: Sequence[SloRow], more: Mapping[str, More]) -> None:
     """All objectives at a glance, the least budget first."""
     if len(rows) < 2:
         return
 
-    def order(row: SloRow) -> float:
-        return row.budget_left[0] if row.budget_left is not None else float("inf")
-
     lines = []
-    for row in sorted(rows, key=order):
+    for row in sorted(rows, key=budget_order):
         left = row.budget_left
         future = more[row.config.name].forecast if row.config.name in more else None
         lines.append(
@@ -326,7 +341,7 @@ def layouts(row: SloRow) -> None:
                 word(x.now),
                 inside,
                 f"{q.n:,}",
-                f"{clock(row.p99_end - x.now.minutes * 60)}–{clock(row.p99_end)} UTC",
+                f"{clock(row.p99_end - x.now.minutes * 60)}–{clock(row.p99_end)} {zone_word(row.p99_end)}",
                 "yes"
                 if any(abs(e - row.objective.threshold) < 1e-9 * row.objective.threshold for e in x.edges)
                 else "no",
@@ -343,6 +358,24 @@ def layouts(row: SloRow) -> None:
 def other_words(row: SloRow) -> str:
     """The measurement point that the numbers are not from."""
     return "From the engines' own metrics" if row.point != "engine" else "From the gateway's log"
+
+
+def details(row: SloRow, found: More | None, view: View, colour: str) -> None:
+    """Curves, what ate the budget, bucket layouts, and what the other measurement point says."""
+    if row.objective.sli == "latency":
+        curves(row, view, colour)
+    if found is not None:
+        ate(row, found, view)
+    layouts(row)
+    if row.other is not None:
+        show(
+            div(
+                f"{other_words(row)}: {row.other.text()} (n {row.other.tally.counted:,}).",
+                class_="gf-small gf-soft",
+            )
+        )
+    for note in row.notes:
+        show(div(note, class_="gf-small gf-soft"))
 
 
 def body(view: View) -> None:
@@ -369,25 +402,21 @@ def body(view: View) -> None:
     month_row(view)
     summary(rows, more)
     order = list(dict.fromkeys(r.objective.class_ for r in rows))
-    for row in rows:
+    for n, row in enumerate(sorted(rows, key=budget_order)):
         found = more.get(row.config.name)
         with st.container(border=True, gap="xsmall"):
             head(row)
             numbers(row, found.forecast if found is not None else None)
-            if row.objective.sli == "latency":
-                curves(row, view, class_colour(row.objective.class_, order))
-            if found is not None:
-                ate(row, found, view)
-            layouts(row)
-            if row.other is not None:
-                show(
-                    div(
-                        f"{other_words(row)}: {row.other.text()} (n {row.other.tally.counted:,}).",
-                        class_="gf-small gf-soft",
-                    )
-                )
-            for note in row.notes:
-                show(div(note, class_="gf-small gf-soft"))
+            if n < OPENED:
+                details(row, found, view, class_colour(row.objective.class_, order))
+                continue
+            # What nobody has opened is not computed: a page of many objectives stays quick.
+            name = f"slo-more-{row.config.name}"
+            with st.expander(
+                "Curves, what ate the budget, prompt lengths", key=name, on_change="rerun"
+            ) as more_of_it:
+                if more_of_it.open:
+                    details(row, found, view, class_colour(row.objective.class_, order))
 
 
 live(body)

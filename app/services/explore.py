@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from app.services import latency
+from app.services import incident_load, latency
 from app.services.measures import Measure
 from app.services.replica_load import MAX_FRAMES, UNIT_STEP, load_curves
 from app.services.replicas import P99_MIN_N, Curve
 from app.services.view import View
 from app.services.wording import listing, span, stamp
 from core.frames import FloatArray, IntArray
+from core.incidents import Incident
+from core.records import Event
 from core.signals import SIGNALS, Signal, resolve
 from sql.store import Store
 
@@ -119,7 +121,9 @@ def _quantile_line(
             known = summed.get(edges)
             summed[edges] = counts if known is None else known + counts
     s = latency.series_of(summed, QUANTILES[stat], begin, step, draw_from=view.start)
-    return Line(label, s.t, s.value, s.low, s.high, s.n, s.minutes)
+    # A series is drawn along its lower end where there is no upper one; here that is said.
+    high = np.where(s.high <= s.low, np.inf, s.high)
+    return Line(label, s.t, s.value, s.low, high, s.n, s.minutes)
 
 
 def _sum_line(label: str, part: latency.Matrix, signal: Signal, stat: str, view: View, begin: float, stop: float, step: float) -> Line:  # fmt: skip
@@ -266,13 +270,26 @@ def _how(signal: Signal, stat: str, by: By, source: str) -> str:
     return f"{signal.meaning} {how} From {source}."
 
 
-def overlay_pools(drawing: Drawing) -> list[str]:
-    """Pools that the drawn curves are about, where they are pools or replicas; empty: all."""
-    if drawing.by == "pool":
-        return [line.name for line in drawing.lines]
-    if drawing.by == "replica":
-        return sorted({line.name.split(" / ")[0] for line in drawing.lines})
-    return []
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """What is drawn over the curves: incidents as they were seen at ``as_of``, and events."""
+
+    incidents: tuple[Incident, ...]
+    events: tuple[Event, ...]
+
+
+MOST_EVENTS = 40
+
+
+def overlay(store: Store, view: View) -> Overlay:
+    """Incidents and events of the range that pass the view's filters; the newest :data:`MOST_EVENTS` events."""
+    incidents = tuple(
+        i
+        for i in incident_load.in_range(store, view)
+        if (i.ended_at or view.as_of) >= view.start and i.started_at < view.as_of
+    )
+    events = [e for e in store.events(view.start, view.as_of) if view.has(pool=e.pool or None)]
+    return Overlay(incidents, tuple(events[-MOST_EVENTS:]))
 
 
 def to_csv(drawings: Sequence[Drawing]) -> bytes:
@@ -297,7 +314,7 @@ def _cell(x: FloatArray | None, i: int) -> str:
 
 
 def _number(v: float) -> str:
-    return f"{v:.6g}" if np.isfinite(v) else ""
+    return "" if np.isnan(v) else f"{v:.6g}"
 
 
 def _inert(text: str) -> str:

@@ -14,9 +14,9 @@ import numpy as np
 
 from app.services import latency
 from app.services.latency import Series, Windowed
-from core.buckets import Quantile, quantile
+from core.buckets import Quantile, quantile, trailing_quantiles
 from core.burn import RULES
-from core.frames import IntArray
+from core.frames import FloatArray, IntArray
 from core.requests import RequestKey
 from core.slo import GAVE_UP, TTFT, Objective, Tally, cell_tally, concerns, sliced
 from core.windows import start_of
@@ -160,11 +160,41 @@ class GatewayMinutes:
     def series(self, start: float, end: float, step: float) -> Series:
         """The p99 at every step of the range."""
         ends = np.arange(np.floor(start / step) * step + step, end + 1e-6, step)
+        if len(ends) and step < HOUR:
+            return self._dense(ends)
         points = [self.p99_at(float(t)) for t in ends]
         rows = np.array([_drawn(p.q) for p in points], dtype=np.float64).reshape(-1, 3)
         n = np.array([p.q.n for p in points], dtype=np.float64)
         minutes = np.array([p.minutes for p in points], dtype=np.float64)
         return Series(ends, rows[:, 0], rows[:, 1], rows[:, 2], n, minutes)
+
+    def _dense(self, ends: FloatArray) -> Series:
+        """As :meth:`p99_at` at each of many ends (whole minutes), solved together."""
+        first = int(ends[0] - latency.LOOK_BACK)
+        size = round((ends[-1] - first) / 60)
+        found = trailing_quantiles(
+            _grid(self.answered, first, size),
+            0.99,
+            latency.WINDOWS_MINUTES,
+            latency.MIN_N,
+            at=np.round((ends - first) / 60).astype(np.int64) - 1,
+            censored=_grid(self.waited, first, size),
+        )
+        rows = np.array([_drawn(q) for q, _ in found], dtype=np.float64).reshape(-1, 3)
+        return Series(ends, rows[:, 0], rows[:, 1], rows[:, 2], found.n.astype(float), found.window)
+
+
+def _grid(by_minute: Mapping[int, Hists], first: int, size: int) -> Hists:
+    """Counts of the minutes from ``first`` on as int64[size, buckets] by layout, gaps as zeros."""
+    out: Hists = {}
+    for minute, hists in by_minute.items():
+        i = (minute - first) // 60
+        if 0 <= i < size:
+            for edges, counts in hists.items():
+                if edges not in out:
+                    out[edges] = np.zeros((size, len(counts)), np.int64)
+                out[edges][i] += counts
+    return out
 
 
 def _drawn(q: Quantile) -> tuple[float, float, float]:

@@ -173,12 +173,16 @@ def _secret(name: str, shown: bool) -> bool:
 def _text(value: Any) -> str:
     if isinstance(value, BaseModel):
         inner = {k: v for k, v in public(value).items() if k in value.model_fields_set}
-        return "{" + ", ".join(f"{k}: {v}" for k, v in inner.items()) + "}"
+        return ", ".join(f"{k}: {v}" for k, v in inner.items()) or "defaults"
     if isinstance(value, Mapping):
         shown = (f"{k}: {HIDDEN if _secret(str(k), True) else _text(v)}" for k, v in value.items())
         return ", ".join(shown)
     if isinstance(value, (list, tuple, set, frozenset)):
         return ", ".join(_text(v) for v in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return f"{value:,.15g}"
     return _address(str(value))
 
 

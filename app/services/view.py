@@ -33,6 +33,8 @@ class View:
     pool: str = ""
     model: str = ""
     newest: float | None = None
+    zone: str = ""
+    """The time zone in which times are said; empty is UTC. Part of the key of whatever holds finished sentences."""
 
     @property
     def length(self) -> float:
@@ -71,6 +73,7 @@ def make_view(
     class_: str = "",
     pool: str = "",
     model: str = "",
+    zone: str = "",
 ) -> View:
     """The view for a clock, the newest data and what was asked for.
 
@@ -86,7 +89,7 @@ def make_view(
         end = as_of
     end = round_up(end, TICK)
     begin = end - length if start is None or start >= end else start
-    return View(round_up(begin, TICK), end, live, class_, pool, model, newest)
+    return View(round_up(begin, TICK), end, live, class_, pool, model, newest, zone)
 
 
 def round_up(t: float, step: float) -> float:

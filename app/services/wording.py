@@ -6,12 +6,47 @@ Between a number and its unit stands a no-break space.
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from contextvars import ContextVar
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 NOT_EXPORTED = "not exported"
 NO_TRAFFIC = "no traffic"
 NOT_ENOUGH = "not enough data"
 UNKNOWN = "unknown"
+
+_zone: ContextVar[tzinfo] = ContextVar("zone", default=UTC)
+
+
+def use_zone(name: str) -> None:
+    """From here on, in this thread, times are said in the named zone (``Europe/Berlin``); UTC where it is empty or not known."""
+    try:
+        _zone.set(ZoneInfo(name) if name and name != "UTC" else UTC)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        _zone.set(UTC)
+
+
+def local(t: float) -> datetime:
+    """A time in the zone in use."""
+    return datetime.fromtimestamp(t, _zone.get())
+
+
+def zone_word(t: float) -> str:
+    """``UTC``, ``CET``, ``UTC+05:30``: the zone in use at a time."""
+    word = local(t).tzname() or "UTC"
+    return (
+        f"UTC{word}:00"
+        if word[:1] in "+-" and len(word) == 3
+        else f"UTC{word[:3]}:{word[3:]}"
+        if word[:1] in "+-"
+        else word
+    )
+
+
+def utc_offset(t: float) -> float:
+    """Seconds that the zone in use is ahead of UTC at a time."""
+    ahead = local(t).utcoffset()
+    return 0.0 if ahead is None else ahead.total_seconds()
 
 
 def seconds(value: float | None) -> str:
@@ -75,6 +110,8 @@ def compact(value: float | None) -> str:
     """A quantity for a sentence: ``48k``, ``2.6k``, ``1.2M``, ``0.35``."""
     if value is None or math.isnan(value):
         return UNKNOWN
+    if math.isinf(value):
+        return "∞"
     for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{significant(value / size)}{suffix}"
@@ -95,20 +132,20 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def clock(t: float | None, *, relative_to: float | None = None) -> str:
-    """``15:44`` UTC; with the day where it is not the day of ``relative_to``."""
+    """``15:44`` in the zone in use; with the day where it is not the day of ``relative_to``."""
     if t is None:
         return "–"
-    moment = datetime.fromtimestamp(t, UTC)
-    if relative_to is not None and datetime.fromtimestamp(relative_to, UTC).date() != moment.date():
+    moment = local(t)
+    if relative_to is not None and local(relative_to).date() != moment.date():
         return f"{moment:%d %b %H:%M}"
     return f"{moment:%H:%M}"
 
 
 def instant(t: float | None) -> str:
-    """``2026-09-14 15:44 UTC``."""
+    """``2026-09-14 15:44 UTC``, in the zone in use."""
     if t is None:
         return "–"
-    return f"{datetime.fromtimestamp(t, UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{local(t):%Y-%m-%d %H:%M} {zone_word(t)}"
 
 
 def stamp(t: float) -> str:

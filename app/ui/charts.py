@@ -1,4 +1,4 @@
-"""Charts as plain dictionaries: SVG, at most some hundred points a series, dates as UTC."""
+"""Charts as plain dictionaries: SVG, at most some hundred points a series, dates in the zone in use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import streamlit as st
 
 from app.services.lines import TICKS
 from app.services.view import MAX_POINTS
-from app.ui.style import AMBER, BLUE, GREY, RED
+from app.services.wording import utc_offset, zone_word
+from app.ui.style import BLUE, RED
 from core.frames import FloatArray
 
 CONFIG = {"displayModeBar": False, "showTips": False, "doubleClick": "reset"}
@@ -20,7 +21,11 @@ AXIS_TEXT = "#7c889e"
 
 
 def dates(t: FloatArray) -> list[str]:
-    """Unix seconds as the date strings that Plotly reads as UTC."""
+    """Unix seconds as the date strings that Plotly shows as they are: wall time of the zone in use."""
+    if len(t):
+        first, last = utc_offset(float(t[0])), utc_offset(float(t[-1]))
+        # Within a range over a change of the clocks each time has its own offset.
+        t = t + (first if first == last else np.array([utc_offset(float(x)) for x in t]))
     return [str(d) for d in np.array(np.round(t), dtype="datetime64[s]")]
 
 
@@ -66,7 +71,7 @@ def time_axis(start: float, end: float, **more: Any) -> dict[str, Any]:
         "tickformat": form,
         "nticks": 7,
         "linecolor": GRID,
-        "hoverformat": "%d %b %H:%M UTC",
+        "hoverformat": f"%d %b %H:%M {zone_word(end)}",
         "fixedrange": True,
         "tickangle": 0,
         **more,
@@ -162,7 +167,3 @@ def mark(t: float, *, colour: str = RED, yref: str = "paper") -> dict[str, Any]:
         "y1": 1,
         "line": {"color": colour, "width": 1.3, "dash": "dot"},
     }
-
-
-MARK_COLOURS = {"announced": AMBER, "onset": RED, "ended": GREY}
-"""Announced in amber, onset in red, end in grey: on every chart of an incident."""

@@ -12,7 +12,7 @@ from app.ui import charts, empty
 from app.ui.html import Markup, div, show
 from app.ui.html import span as inline
 from app.ui.pieces import plain
-from app.ui.style import AMBER, GREY, RED
+from app.ui.style import AMBER, GREY, RED, SLATE
 
 
 def evidence(v: IncidentView) -> None:
@@ -20,7 +20,7 @@ def evidence(v: IncidentView) -> None:
     affected, control = listing(list(v.affected), 5) or "none named", listing(list(v.control), 5) or "none"
     if not v.control and v.quality is not None:
         control = "replicas of other pools"
-    keys = [(RED, f"affected: {affected}"), (GREY, f"control group: {control}"), (RED, "onset (dotted)")]
+    keys = [(RED, f"affected: {affected}"), (GREY, f"control group: {control}"), (SLATE, "onset (dotted)")]
     if v.incident.announced_at is not None:
         keys.append((AMBER, "announced (dotted)"))
     show(
@@ -62,7 +62,7 @@ def evidence_chart(v: IncidentView, chart: EvidenceChart, *, last: bool) -> None
     shapes = []
     if v.incident.announced_at is not None:
         shapes.append(charts.mark(v.incident.announced_at, colour=AMBER))
-    shapes.append(charts.mark(v.incident.started_at, colour=RED))
+    shapes.append(charts.mark(v.incident.started_at, colour=SLATE))
     if v.incident.ended_at is not None:
         shapes.append(charts.mark(v.incident.ended_at, colour=GREY))
     if m.log and m.unit == "s":

@@ -9,12 +9,13 @@ import streamlit as st
 
 from app import queries
 from app.services.view import CUSTOM, RANGES, View, make_view
-from app.services.wording import instant, stamp
+from app.services.wording import instant, stamp, use_zone
 from core.errors import ConfigError
 from core.times import parse_time
 
 ALL_CLASSES, ALL_POOLS, ALL_MODELS = "All classes", "All pools", "All models"
 DEFAULT_RANGE = "1h"
+UTC_TIMES, LOCAL = "UTC", "local"
 
 
 def _asked(key: str) -> str | None:
@@ -44,6 +45,8 @@ def _typed_time(key: str) -> float | None:
 def current_view() -> View:
     """The view that the controls (and the clock) ask for; call it again inside a live fragment."""
     name = _asked("range") or DEFAULT_RANGE
+    zone = (st.context.timezone or "") if _asked("tz") == LOCAL else ""
+    use_zone(zone)
     return make_view(
         time.time(),
         queries.newest(),
@@ -53,6 +56,7 @@ def current_view() -> View:
         class_=_selected("class", ALL_CLASSES),
         pool=_selected("pool", ALL_POOLS),
         model=_selected("model", ALL_MODELS),
+        zone=zone,
     )
 
 
@@ -85,6 +89,15 @@ def _as_of_field(view: View) -> None:
                 placeholder=stamp(view.start),
                 help="Start of the custom range.",
             )
+        st.segmented_control(
+            "Times are shown in",
+            [UTC_TIMES, LOCAL],
+            default=UTC_TIMES,
+            key="tz",
+            bind="query-params",
+            required=True,
+            help="local: the zone of this browser. What is typed above stays UTC.",
+        )
         for key in ("as_of", "from"):
             text = str(_asked(key) or "").strip()
             if text and _typed_time(key) is None:

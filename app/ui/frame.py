@@ -30,6 +30,7 @@ def begin() -> None:
 
 CONTROLS: dict[str, dict[str, Any]] = {
     "incident": {"time_range": False, "dimensions": ()},
+    "settings": {"time_range": False, "dimensions": ()},
     "data-health": {"time_range": False, "dimensions": ("pool", "model")},
 }
 """Controls by URL path where a page has not all of them."""

@@ -14,7 +14,11 @@ PAGES = {
     "incident": "app_pages/incident.py",
     "slos": "app_pages/slos.py",
     "quality": "app_pages/quality.py",
+    "kv": "app_pages/kv_cache.py",
+    "replicas": "app_pages/replicas.py",
+    "explore": "app_pages/explore.py",
     "health": "app_pages/data_health.py",
+    "settings": "app_pages/settings.py",
 }
 
 
@@ -40,6 +44,12 @@ def open_incident(incident_id: str, view: View) -> None:
             query_params=incident_params(incident_id, view),
             width="stretch",
         )
+
+
+def to_incident(incident_id: str, view: View | None = None) -> None:
+    """A plain link to an incident."""
+    params = incident_params(incident_id, view) if view is not None else {"id": incident_id}
+    st.page_link(PAGES["incident"], label="Open the incident", query_params=params)
 
 
 def to(page: str, label: str) -> None:

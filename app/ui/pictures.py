@@ -16,7 +16,7 @@ from app.services.heat import HeatMap, HeatRow
 from app.services.latency import Series
 from app.services.lines import HEIGHT, WIDTH, Frame, log_frame, number, path, time_ticks
 from app.services.view import MAX_POINTS
-from app.services.wording import clock, count, quantity, seconds, window
+from app.services.wording import clock, count, quantity, seconds, utc_offset, window, zone_word
 from app.ui.html import Markup, div, esc
 from app.ui.style import RED
 
@@ -85,7 +85,7 @@ def latency_line(series: Series, threshold: float | None, start: float, end: flo
             "gf-hover",
             frame.x(float(a)) - half,
             frame.x(float(a)) + half,
-            f"{clock(float(a))} UTC: {seconds(float(v))}, n {count(float(k))} over {window(float(m))}",
+            f"{clock(float(a))} {zone_word(float(a))}: {seconds(float(v))}, n {count(float(k))} over {window(float(m))}",
         )
         for a, v, k, m in zip(t, value, n, minutes, strict=True)
         if np.isfinite(v)

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.services.lines import HEIGHT, WIDTH, Frame, number, path
 from app.services.quality_page import effect, per_10k
-from app.services.wording import clock, significant
+from app.services.wording import clock, significant, zone_word
 from app.ui.html import Markup, div, esc
 from app.ui.pictures import block, image, lane, time_axis, value_axis
 from app.ui.style import BLUE, GREY
@@ -88,7 +88,7 @@ def rate_picture(a: Analysis, points: Sequence[Point], *, colour: str = BLUE, ta
             "gf-hover",
             frame.x(p.at - half),
             frame.x(p.at + half),
-            f"{clock(p.at - half)}–{clock(p.at + half)} UTC: {per_10k(p.rate)} per 10,000, {p.rate.k} of {p.rate.n:,}"
+            f"{clock(p.at - half)}–{clock(p.at + half)} {zone_word(p.at)}: {per_10k(p.rate)} per 10,000, {p.rate.k} of {p.rate.n:,}"
             + ("" if np.isnan(p.load) else f", load ×{p.load:.2f}"),
         )
         for p in points

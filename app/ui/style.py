@@ -9,6 +9,7 @@ GREY = "#8b96aa"
 RED = "#d23c2e"
 AMBER = "#d08700"
 GREEN = "#1f9d63"
+SLATE = "#5f7090"
 CLASS_COLOURS = ("#3f6fe0", "#149488", "#b07a1e", "#8a60dd", "#5f8f2e", "#a85f88", "#5c7690", "#2b93c9")
 
 CSS = """
@@ -104,6 +105,17 @@ table.gf-table{border-collapse:collapse;width:100%;font-size:13px}
 .gf-heat-row{display:grid;grid-template-columns:var(--names,132px) 1fr;gap:8px;align-items:center}
 .gf-row-name{font-size:11.5px;line-height:16px;text-align:right;white-space:nowrap;overflow:hidden;text-overflow:ellipsis;
  color:light-dark(#66728a,#9aa7be)}
+.gf-squares{display:flex;flex-wrap:wrap;gap:3px}
+.gf-square{width:15px;height:15px;border-radius:3px;display:inline-block}
+.gf-square:hover{outline:1px solid light-dark(#33415c,#c6d0e4)}
+.gf-none{border:1px dashed rgba(128,140,165,.45)}
+.gf-event{border-left:1px dashed light-dark(#8a4b00,#f3bd73);cursor:help}
+.gf-tick{width:2px;background:light-dark(#33415c,#c6d0e4)}
+.gf-bar{background:rgba(128,140,165,.13);border-radius:3px}
+.gf-answers{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px 18px;margin:8px 0 2px}
+.gf-answers .gf-label{white-space:nowrap}
+.gf-list{margin:4px 0 6px;padding-left:18px;line-height:1.5}
+.gf-list li{overflow-wrap:anywhere}
 .gf-scale{display:flex;align-items:center;gap:1px;justify-content:flex-end;font-size:11px;color:light-dark(#7c889e,#93a0b8)}
 .gf-shade{width:11px;height:9px;display:inline-block}
 .gf-shade:first-of-type{margin-left:6px}

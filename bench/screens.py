@@ -1,0 +1,174 @@
+"""How long the screens take with 200 replicas and 14 days of history: in Chromium, and for many visitors at once.
+
+    python -m bench.screens FOLDER [--repeat 3] [--sessions 25] [--pages now,slos,...] [--json]
+
+``FOLDER`` is what ``python -m bench.large_history FOLDER`` wrote. *First render*: a fresh tab opens a page of a server that is up (no page
+of it was open before for the first of them); until the script has ended and everything is drawn. *Rerun*: from a click on a control to
+the last change. *Sessions*: raw WebSocket clients that join one after the other, each asks for the page and then again and again; the
+seconds from asking to the end of the script. Goals: first render under 2 s, rerun under 0.4 s, sessions under 2 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+from urllib.parse import urlencode
+
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
+
+from app.services.wording import stamp
+from bench.app import click
+from bench.large_history import END
+from tests.app.browser import Browser, browser
+from tests.app.server import running_app
+
+AT = stamp(END)
+PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "now": ("/", "Open and recent", ("Prefix hit rate", "KV cache in use", "Requests waiting", "TTFT p99")),
+    "incident": ("/incident?id=bench-39", "Ruled out", ()),
+    "slos": ("/slos", "tools-ttft", ("6h", "1h")),
+    "quality": ("/quality?range=6h", "stays clean", ()),
+    "kv-cache": ("/kv-cache", "advice aims", ("KV in use", "Preemptions", "Hit rate")),
+    "replicas": ("/replicas", "What happened", ("TTFT p99", "Prefix hit rate", "Worst of all")),
+    "explore": ("/explore", "What was odd", ("6h", "1h")),
+    "data-health": ("/data-health", "Signals found", ()),
+    "settings": ("/settings", "Versions", ()),
+}
+DONE = (
+    'document.querySelector(\'[data-testid="stApp"][data-test-script-state="notRunning"]\') && '
+    '!document.querySelector(\'[data-stale="true"],[data-testid="stSkeleton"],[data-testid="stSpinner"]\') && '
+    "[...document.querySelectorAll('.gf-img')].every(i => i.complete) && "
+    "[...document.querySelectorAll('[data-testid=\"stPlotlyChart\"]')].every(c => c.querySelector('.main-svg')) && "
+    "document.body.innerText.includes(TEXT)"
+)
+
+
+def address(base: str, path: str) -> str:
+    """The page at the end of the history."""
+    return f"{base}{path}{'&' if '?' in path else '?'}as_of={AT}"
+
+
+def first_render(b: Browser, url: str, text: str) -> float:
+    """Seconds from navigation until all is drawn."""
+    b.open("about:blank")
+    begin = time.perf_counter()
+    b.open(url)
+    b.wait_for(DONE.replace("TEXT", json.dumps(text)), seconds=60)
+    return time.perf_counter() - begin
+
+
+def pages(base: str, names: list[str], repeat: int) -> dict[str, dict[str, float]]:
+    """First render (server cold, then warm) and reruns of each page."""
+    out = {}
+    for name in names:
+        path, text, labels = PAGES[name]
+        with browser() as b:
+            url = address(base, path)
+            renders = [first_render(b, url, text) for _ in range(repeat + 1)]
+            b.wait_until_idle(seconds=60)
+            cold = [click(b, x) for x in labels]
+            warm = [click(b, x) for _ in range(repeat) for x in labels]
+        out[name] = {
+            "first_render_cold_s": round(renders[0], 2),
+            "first_render_s": round(statistics.median(renders[1:]), 2),
+        }
+        if labels:
+            out[name] |= {
+                "rerun_first_s": round(statistics.median(cold), 2),
+                "rerun_s": round(statistics.median(warm), 2),
+            }
+    return out
+
+
+class Visitor(threading.Thread):
+    """One raw WebSocket client: asks for a page, waits for the end of the script, asks again."""
+
+    def __init__(self, base: str, asks: int, pause: float) -> None:
+        super().__init__(daemon=True)
+        self.base, self.asks, self.pause = base, asks, pause
+        self.seconds: list[float] = []
+        self.error = ""
+
+    def run(self) -> None:
+        """Never raises: what went wrong stands in ``error``."""
+        try:
+            url = self.base.replace("http", "ws") + "/_stcore/stream"
+            with connect(
+                url, subprotocols=[Subprotocol("streamlit")], max_size=None, origin=self.base
+            ) as socket:  # type: ignore[arg-type]
+                hashes: list[str] = []
+                for _ in range(self.asks):
+                    begin = time.perf_counter()
+                    ask = BackMsg()
+                    ask.rerun_script.query_string = urlencode({"as_of": AT})
+                    ask.rerun_script.cached_message_hashes.extend(hashes)
+                    socket.send(ask.SerializeToString())
+                    while True:
+                        data = socket.recv(timeout=60)
+                        message = ForwardMsg()
+                        message.ParseFromString(data if isinstance(data, bytes) else data.encode())
+                        if message.hash and message.metadata.cacheable:
+                            hashes.append(message.hash)
+                        if message.WhichOneof("type") == "script_finished":
+                            break
+                    self.seconds.append(time.perf_counter() - begin)
+                    time.sleep(self.pause)
+        except Exception as error:
+            self.error = f"{type(error).__name__}: {error}"
+
+
+def visitors(
+    base: str, many: int, *, asks: int = 4, pause: float = 2.0, apart: float = 0.4
+) -> dict[str, object]:
+    """``many`` sessions on the Now page, joining ``apart`` seconds after each other, asking again every ``pause`` seconds."""
+    all_ = [Visitor(base, asks, pause) for _ in range(many)]
+    for v in all_:
+        v.start()
+        time.sleep(apart)
+    for v in all_:
+        v.join(120)
+    seconds = sorted(s for v in all_ for s in v.seconds)
+    errors = [v.error for v in all_ if v.error]
+    return {
+        "sessions": many,
+        "answers": len(seconds),
+        "median_s": round(statistics.median(seconds), 2) if seconds else None,
+        "p95_s": round(seconds[int(0.95 * (len(seconds) - 1))], 2) if seconds else None,
+        "worst_s": round(seconds[-1], 2) if seconds else None,
+        "errors": errors[:3],
+    }
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--sessions", type=int, default=25)
+    parser.add_argument("--pages", default=",".join(PAGES))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    config = options.folder.absolute() / "gustfront.yaml"
+    if not config.exists():
+        raise SystemExit(f"{config} does not exist. Fix: python -m bench.large_history {options.folder}")
+    with tempfile.TemporaryDirectory() as folder, running_app(config, Path(folder)) as base:
+        found: dict[str, object] = dict(
+            pages(base, [p for p in options.pages.split(",") if p], options.repeat)
+        )
+        if options.sessions:
+            found["sessions"] = visitors(base, options.sessions)
+    print(json.dumps(found) if options.json else "\n".join(f"{k:12} {v}" for k, v in found.items()))
+
+
+if __name__ == "__main__":
+    main()

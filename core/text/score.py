@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from core.text.calltext import call_text_rules
 from core.text.counting import counting_rules
 from core.text.drift import drift_rules
 from core.text.encoding import encoding_rules
@@ -93,6 +94,7 @@ SOFT_RULES = frozenset(
         "tool_json",
         "tool_name",
         "tool_schema",
+        "call_text",
     }
 )
 """These count only as rates."""
@@ -153,6 +155,10 @@ def score_text(
         _text_rules(view, prompt, rules, features)
         if not tool_calls:
             rules.update(ending_rules(view, finish_reason))
+        if structured is None and not tool_calls:
+            found, about = call_text_rules(view.text)
+            rules.update(found)
+            features.update(about)
         if not structured:
             language = language_of(view.text)
             if wrong_language(language, prompt):
@@ -164,6 +170,7 @@ def score_text(
     if structured is not None and structured is not False and text.strip():
         _structured_rules(text, structured, finish_reason, prompt, rules)
     if tool_calls:
+        features["calls"] = float(len(tool_calls))
         rules.update(call_rules(tool_calls, tools))
         for call in tool_calls:
             inner = call.get("function", call) if isinstance(call, Mapping) else call

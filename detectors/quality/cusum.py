@@ -45,7 +45,13 @@ def run_length(p: float, p0: float, harm: float, alarm: float) -> float:
     Between two bad outputs the chart falls by a geometric number of steps, so the chain is taken at bad outputs only: that
     stays exact for rates of a few in ten thousand at a grid of a few hundred states.
     """
-    (up, down), size = steps(p0, (harm,))[0], 240
+    return chain_length(p, *steps(p0, (harm,))[0], alarm)
+
+
+@lru_cache(maxsize=256)
+def chain_length(p: float, up: float, down: float, alarm: float) -> float:
+    """The same for a chart that rises by ``up`` at a bad output and by ``down`` (below 0) at another."""
+    size = 240
     level = (np.arange(size) + 0.5) / size * alarm
     # From S = 0 a bad output lifts the chart to ``up``; chain over S just after each bad output.
     grid = np.linspace(0.0, alarm, size + 1)

@@ -4,12 +4,11 @@ A soft rule also fires when all is well, so its outputs are never counted as deg
 stratum (pool and class), judged against what that stratum has learnt, never against zero or against another stratum::
 
     S <- max(0, S + ln(p1 / p0))              for a faulty answer, p1 = the rate whose odds are m times those of p0, m in (5, 30)
-    S <- max(0, S + ln((1 - p1) / (1 - p0)))  for one that is not          alarm: S >= 10, and 5 faulty answers since the onset
+    S <- max(0, S + ln((1 - p1) / (1 - p0)))  for one that is not          alarm: S >= 14, and 5 faulty answers since the onset
 
 ``p0`` is the 95 % upper bound of the learnt rate (Gamma prior worth 500 answers at 1 in 1,000), and there is no alarm before a
 stratum has 300 answers of its own past: the usual rate of soft rules differs between models by a factor of a hundred.
-``docs/detectors/degraded_generations.md`` says how many outputs lie between two false alarms
-(:func:`detectors.quality.cusum.run_length`).
+How many answers lie between two false alarms is computed, see :func:`false_alarm_after`.
 The unit is the first faulty turn of a session; malformed calls are counted among calls.
 """
 
@@ -24,13 +23,13 @@ from numpy.typing import NDArray
 from scipy import special
 
 from detectors.contract import Json
-from detectors.quality.cusum import HARMS
+from detectors.quality.cusum import HARMS, chain_length
 from detectors.samples import GROUPS, Samples
 from detectors.window import Window
 
 I = NDArray[np.intp]  # noqa: E741
 B = NDArray[np.bool_]
-ALARM = 10.0
+ALARM = 14.0
 LEAST_FAULTY = 5
 LEAST_PAST = 300
 PRIOR_A, PRIOR_B = 0.5, 500.0
@@ -88,6 +87,16 @@ def steps(p0: float) -> list[tuple[float, float]]:
         p1 = harm * p0 / (1 - p0 + harm * p0)
         out.append((log(p1 / p0), log((1 - p1) / (1 - p0))))
     return out
+
+
+def false_alarm_after(p0: float) -> float:
+    """Answers of a stratum between two false alarms while its true rate is ``p0``, the bound it is judged against: both charts
+    together, at least (that five faulty answers are needed besides makes it longer).
+
+    >>> round(false_alarm_after(0.001) / 1e6), round(false_alarm_after(0.01) / 1e6, 1)
+    (3, 0.8)
+    """
+    return 1.0 / sum(1.0 / chain_length(p0, up, down, ALARM) for up, down in steps(p0))
 
 
 def advance(s: Samples, lo: int, hi: int, learnt: dict[str, list[int]], state: Json) -> Json:

@@ -89,6 +89,7 @@ def finding_of(r: SoftRise, kind: str) -> Finding:
     k, n = int(s.bad[r.mine].sum()), len(r.mine)
     rate, usual = k / max(n, 1), r.learnt[0] / max(r.learnt[1], 1)
     everyone = len(r.carriers) == len(r.table)
+    normal = percent(usual) if r.learnt[0] else f"none of {r.learnt[1]:,}"
     place = r.where.pool if everyone else f"{names(r.carriers)} ({r.where.pool})"
     onset = float(max(r.alarm["onset"], s.ts[r.bad[0]] - 60.0))
     interval = exact(k, n)
@@ -116,7 +117,7 @@ def finding_of(r: SoftRise, kind: str) -> Finding:
         confidence=min(0.9, 0.6 + 0.02 * k),
         severity="ticket",
         runner_up="traffic_shift",
-        title=f"{words.title} on {place}: {percent(rate)} of {words.of}, normal {percent(usual)}",
+        title=f"{words.title} on {place}: {percent(rate)} of {words.of}, normal {normal}",
         cause=f"{spread}; {r.load.sentence()}. Rules: {rules_of(s, r.bad)}. A rise of a rate against its own past: "
         "single answers may be right.",
         load_correlated=r.load.verdict,

@@ -25,8 +25,8 @@ from app.api_parts import (
     query,
     ref,
 )
-from app.auth import origin_of, principal_of
-from app.services import audit, labelling, lifecycle, merging
+from app.auth import principal_of
+from app.services import labelling, lifecycle, merging
 from app.services.incident_json import log_json, many, one
 from app.services.lifecycle import Acted, Conflict, NotFound
 from app.services.people import Principal
@@ -215,16 +215,14 @@ def postmortem(request: Request) -> Response:
 Act = Callable[[Store, str, Principal, Any], Acted]
 
 
-def _doing(action: str, act: Act) -> Callable[[Request], Answer]:
-    """A function of an endpoint that does one act, keeps it in the audit log, and answers with the incident."""
+def _doing(act: Act) -> Callable[[Request], Answer]:
+    """A function of an endpoint that does one act and answers with the incident."""
 
     def function(request: Request) -> Answer:
         store, who = writing_store(), principal_of(request)
         i = told(lambda: lifecycle.find(store, request.path_params["id"]))
         body = getattr(request.state, "body", None)
         done = told(lambda: act(store, i.id, who, body))
-        if done.written:
-            audit.record(store, who, action, i.id, origin=origin_of(request))
         return one(store, configuration(), done.incident, at=time.time())
 
     return function
@@ -359,7 +357,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Endpoint(
             "POST",
             f"/api/v1/incidents/{{id}}/{name}",
-            _doing(name, act),
+            _doing(act),
             summary,
             ref("Incident"),
             "incidents:write",

@@ -97,6 +97,8 @@ class Endpoint:
     status: int = 200
     errors: tuple[int, ...] = ()
     media_types: tuple[str, ...] = ("application/json",)
+    action: str = ""
+    """What the audit log calls it; "" for a path that ends in a verb (``…/{id}/note``), or method and path."""
 
     def route(self) -> Route:
         """For Starlette."""
@@ -110,18 +112,24 @@ class Endpoint:
                 allow(who, self.role, self.scope)
             except Forbidden:
                 if writes:
-                    await anyio.to_thread.run_sync(_note, request, self.path, who, False)
+                    await anyio.to_thread.run_sync(_note, request, self.logged_as, who, False)
                 raise
             if self.body is not None:
                 request.state.body = await _body(request, self.body)
             if writes:  # first the line in the log, then the act: what cannot be logged is not done
-                await anyio.to_thread.run_sync(_note, request, self.path, who, True)
+                await anyio.to_thread.run_sync(_note, request, self.logged_as, who, True)
             made = await anyio.to_thread.run_sync(self.function, request)
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:
             return as_error(error)
         return made if isinstance(made, Response) else JSONResponse(made, status_code=self.status)
+
+    @property
+    def logged_as(self) -> str:
+        """The action in the audit log."""
+        verb = re.search(r"\}/(\w+)$", self.path)
+        return self.action or (verb[1] if verb else f"{self.method} {self.path}")
 
     def described(self) -> Schema:
         """The operation for OpenAPI."""
@@ -150,14 +158,14 @@ class Endpoint:
         return told
 
 
-def _note(request: Request, path: str, who: Principal, allowed: bool) -> None:
+def _note(request: Request, action: str, who: Principal, allowed: bool) -> None:
     body = getattr(request.state, "body", None)
     given = body.model_dump(mode="json", exclude_none=True) if isinstance(body, BaseModel) else {}
     detail = {k: v[:_DETAIL] if isinstance(v, str) else v for k, v in given.items()}
     audit.record(
         writing_store(),
         who,
-        f"{request.method} {path}",
+        action,
         ", ".join(str(v) for v in request.path_params.values()),
         origin=origin_of(request),
         allowed=allowed,

@@ -10,8 +10,8 @@ from starlette.requests import Request
 
 from app.api_incidents import Body, told
 from app.api_parts import PAGED, Answer, ApiError, Endpoint, Schema, list_of, nullable, page, query, ref
-from app.auth import origin_of, principal_of
-from app.services import audit, silencing
+from app.auth import principal_of
+from app.services import silencing
 from app.services.incident_json import mute_json, silence_json
 from app.storage import shared_store, writing_store
 from core.errors import ConfigError
@@ -86,7 +86,6 @@ def add_silence(request: Request) -> Answer:
     made = silencing.silence(
         store, body.matchers, who, reason=body.reason, ends_at=end, starts_at=begin, at=now
     )
-    audit.record(store, who, "silence", made.id, origin=origin_of(request))
     return silence_json(made, now)
 
 
@@ -94,7 +93,6 @@ def remove_silence(request: Request) -> Answer:
     """Take one back."""
     store, who = writing_store(), principal_of(request)
     done = told(lambda: silencing.unsilence(store, request.path_params["id"], who))
-    audit.record(store, who, "unsilence", done.id, origin=origin_of(request))
     return silence_json(done, time.time())
 
 
@@ -123,7 +121,6 @@ def add_mute(request: Request) -> Answer:
         zone=body.zone,
         reason=body.reason,
     )
-    audit.record(store, who, "mute", made.id, origin=origin_of(request))
     return mute_json(made, time.time())
 
 
@@ -131,7 +128,6 @@ def remove_mute(request: Request) -> Answer:
     """Take one back."""
     store, who = writing_store(), principal_of(request)
     done = told(lambda: silencing.unmute(store, request.path_params["id"], who))
-    audit.record(store, who, "unmute", done.id, origin=origin_of(request))
     return mute_json(done, time.time())
 
 
@@ -156,6 +152,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         ref("Silence"),
         "incidents:write",
         role="responder",
+        action="silence",
         body=SilenceBody,
         status=201,
     ),
@@ -167,6 +164,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         ref("Silence"),
         "incidents:write",
         role="responder",
+        action="unsilence",
     ),
     Endpoint(
         "GET",
@@ -185,6 +183,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         ref("MuteWindow"),
         "incidents:write",
         role="responder",
+        action="mute",
         body=MuteBody,
         status=201,
     ),
@@ -196,6 +195,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         ref("MuteWindow"),
         "incidents:write",
         role="responder",
+        action="unmute",
     ),
 )
 

@@ -44,6 +44,7 @@ _WHEN = nullable("string", format="date-time")
 _NUMBER = nullable("number")
 _COUNT: Schema = {"type": "integer"}
 _OBJECT: Schema = {"type": "object"}
+_OBJECTS: Schema = {"type": "array", "items": _OBJECT}
 _PAIR: Schema = {"type": ["array", "null"], "items": {"type": ["number", "null"]}}
 
 
@@ -147,6 +148,9 @@ _START = query("start", TIME + " Default: an hour before end.")
 _END = query("end", TIME + " Exclusive. Default: the newest data.")
 _PLACE = (query("pool", "Only this pool."), query("class", "Only this workload class."))
 
+_REPLICAS = list_of("replicas", "Replica", paged=True)
+_REPLICAS["properties"]["end"] = _WHEN
+
 ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         "GET",
@@ -208,7 +212,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/api/v1/replicas",
         replicas,
         "Replicas against their own normal and their pool",
-        list_of("replicas", "Replica", paged=True),
+        _REPLICAS,
         "fleet:read",
         parameters=(_AS_OF, *_PLACE, *PAGED),
     ),
@@ -307,8 +311,22 @@ SCHEMAS: dict[str, Schema] = {
         "properties": {
             **dict.fromkeys(("start", "end", "verdict", "title", "next"), _TEXT),
             "because": {"type": "array", "items": _TEXT},
-            **dict.fromkeys(("rate", "baseline", "load"), _OBJECT),
+            **dict.fromkeys(("rate", "baseline"), ref("DegradedRate")),
+            "load": _OBJECT,
             "load_correlated": nullable("boolean"),
+            **dict.fromkeys(("pool", "class", "pool_carrying"), nullable("string")),
+            "e_value": _NUMBER,
+            **dict.fromkeys(("deciles", "strata"), _OBJECTS),
+            "missing": nullable("object", description="Outputs that are still needed to tell."),
+            "kinds": {"type": "object", "additionalProperties": _COUNT},
+        },
+    },
+    "DegradedRate": {
+        "type": "object",
+        "description": "Per ten thousand outputs, with its interval; null without outputs.",
+        "properties": {
+            **dict.fromkeys(("per_10k", "low", "high"), _NUMBER),
+            **dict.fromkeys(("degraded", "outputs"), _COUNT),
         },
     },
     "Replica": {

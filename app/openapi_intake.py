@@ -9,7 +9,7 @@ from core.outcomes import KINDS
 _REFUSALS = {
     400: "No record can be used; the message names the first reason.",
     401: "A token is needed or not known.",
-    403: "Switched off, or sent by a web page.",
+    403: "Switched off, sent by a web page, or the scope or role is missing.",
     413: "More bytes or records than allowed at once.",
     415: "Content type or encoding is not understood.",
     429: "Others are still being stored: wait as Retry-After says.",
@@ -121,7 +121,7 @@ def schemas() -> dict[str, Any]:
 
 
 def _post(
-    summary: str, body: dict[str, Any], answer: dict[str, Any], *parameters: dict[str, Any]
+    summary: str, scope: str, body: dict[str, Any], answer: dict[str, Any], *parameters: dict[str, Any]
 ) -> dict[str, Any]:
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     responses: dict[str, Any] = {
@@ -130,7 +130,9 @@ def _post(
     responses |= {str(status): {"description": text, "content": error} for status, text in _REFUSALS.items()}
     return {
         "post": {
+            "operationId": "post_" + "_".join(summary.split()).lower().replace(":", "").replace("/", "_"),
             "summary": summary,
+            "description": f"Least role: responder. Scope of a token: {scope}.",
             "parameters": list(parameters),
             "security": [{}, {"token": []}],
             "requestBody": {"required": True, "content": body},
@@ -162,8 +164,12 @@ def paths() -> dict[str, Any]:
         "schema": {"type": "string", "default": "auto"},
     }
     return {
-        "/api/v1/outputs": _post("Send sampled outputs", _batch("outputs", "Output"), taken, how),
-        "/api/v1/outcomes": _post("Say what became of answers", _batch("outcomes", "Outcome"), taken),
-        "/api/v1/otlp/v1/traces": _post("OTLP/HTTP: GenAI spans", otlp, {"type": "object"}),
-        "/api/v1/otlp/v1/logs": _post("OTLP/HTTP: GenAI events", otlp, {"type": "object"}),
+        "/api/v1/outputs": _post(
+            "Send sampled outputs", "outputs:write", _batch("outputs", "Output"), taken, how
+        ),
+        "/api/v1/outcomes": _post(
+            "Say what became of answers", "outcomes:write", _batch("outcomes", "Outcome"), taken
+        ),
+        "/api/v1/otlp/v1/traces": _post("OTLP/HTTP: GenAI spans", "outputs:write", otlp, {"type": "object"}),
+        "/api/v1/otlp/v1/logs": _post("OTLP/HTTP: GenAI events", "outputs:write", otlp, {"type": "object"}),
     }

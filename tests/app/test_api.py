@@ -145,28 +145,6 @@ def test_a_wrong_method_has_the_same_shape(api: httpx.Client) -> None:
     check_error(answer.json(), "method_not_allowed")
 
 
-def test_the_openapi_document_describes_every_route_and_real_answers_fit_it(api: httpx.Client) -> None:
-    document = get(api, "/api/v1/openapi.json")
-    assert document["openapi"].startswith("3.1")
-    for path, item in document["paths"].items():
-        if "get" not in item:
-            continue  # what takes a body has tests of its own
-        if "application/json" not in item["get"]["responses"]["200"]["content"]:
-            continue
-        if "{id}" in path and not path.startswith("/api/v1/incidents/"):
-            continue
-        url = path.replace("{id}", "storm-1")
-        query = {
-            p["name"]: "ttft" for p in item["get"]["parameters"] if p.get("required") and p["in"] == "query"
-        }
-        get(api, url, **query)
-    shape = document["components"]["schemas"]["Incident"]["properties"]
-    assert set(get(api, "/api/v1/incidents/storm-1")) == set(shape)
-    assert set(get(api, "/api/v1/targets")["targets"][0]) == set(
-        document["components"]["schemas"]["Target"]["properties"]
-    )
-
-
 def test_the_screens_and_their_headers_are_on_the_same_port(api: httpx.Client) -> None:
     page = api.get("/")
     assert page.status_code == 200

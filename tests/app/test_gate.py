@@ -229,11 +229,11 @@ def test_what_people_do_and_what_they_were_refused_is_in_the_audit_log(
     proxied: tuple[httpx.Client, Store],
 ) -> None:
     api, store = proxied
-    path, action = "/api/v1/incidents/none/note", "POST /api/v1/incidents/{id}/note"
+    path = "/api/v1/incidents/none/note"
     told = error(api.post(path, json={"text": "looking"}, headers=VIEWER), 403, "forbidden")
     assert told["message"] == "vera has the role viewer; this needs the role responder"
     error(api.post(path, json={"text": "looking"}, headers=RESPONDER), 404, "not_found")
-    done, refused = lines(store, action)
+    done, refused = lines(store, "note")
     assert (refused.who, refused.role, refused.allowed, refused.subject) == ("vera", "viewer", False, "none")
     assert (done.who, done.role, done.allowed, done.detail) == ("rob", "responder", True, {"text": "looking"})
 

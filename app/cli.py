@@ -12,6 +12,7 @@ import typer
 from app.commands import (
     analyse,
     audit,
+    bench,
     data,
     deliveries,
     demo,
@@ -94,6 +95,7 @@ cli.command("report")(slo.report)
 cli.command("status-page")(slo.status_page)
 cli.add_typer(tokens.tokens_cli, name="tokens")
 cli.add_typer(audit.audit_cli, name="audit")
+cli.add_typer(bench.bench_cli, name="bench")
 cli.command("mcp")(mcp.mcp)
 cli.command("check")(inspect.check)
 cli.command("doctor")(inspect.doctor)

@@ -57,17 +57,20 @@ def test_calls_that_can_be_made_are_counted_and_clean(text: str, calls: float) -
 )
 def test_data_and_prose_are_no_calls(text: str) -> None:
     score = score_text(text)
-    assert "call_text" not in score.rules and "calls" not in score.features
+    assert "call_text" not in score.rules
+    assert "calls" not in score.features
 
 
 def test_calls_given_beside_the_text_are_judged_there_and_structured_output_by_its_schema() -> None:
     beside = score_text("", tool_calls=[{"name": "run", "arguments": '{"a": 1'}])
-    assert set(beside.rules) == {"tool_json"} and beside.features["calls"] == 1.0
+    assert set(beside.rules) == {"tool_json"}
+    assert beside.features["calls"] == 1.0
     assert "call_text" not in score_text(CALL[:40], structured=True).rules
 
 
 @given(st.text(max_size=200), st.integers(0, len(CALL)))
 def test_no_text_raises(tail: str, cut: int) -> None:
     rules, features = call_text_rules(CALL[:cut] + tail)
-    assert set(rules) <= {"call_text"} and set(features) <= {"calls"}
+    assert set(rules) <= {"call_text"}
+    assert set(features) <= {"calls"}
     assert not rules or features

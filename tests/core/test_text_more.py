@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.text import Row, on_traces, trace_rows, traces_path
+from app.services.text_bench import Row, on_traces, trace_rows
+from bench.text import traces_path
 from core.text import score_text
 from core.text.foreign import MIN_SHARED, Prompts
 from core.text.language import language_of, wrong_language

@@ -51,7 +51,8 @@ def test_malformed_calls_of_all_replicas_open_a_ticket_that_says_where_to_look()
     (change,) = run(h, [DegradedGenerations()]).incidents
     i = change.incident
     assert (i.kind, i.severity, i.pools, i.classes) == ("degraded_generations", "ticket", ("a",), ("chat",))
-    assert i.title.startswith("Malformed tool calls on a: ") and "of calls, normal none of " in i.title
+    assert i.title.startswith("Malformed tool calls on a: ")
+    assert "of calls, normal none of " in i.title
     assert i.replicas == ("a-0", "a-1", "a-2")
     assert i.load_correlated is not True
     assert START + 1800 <= i.started_at <= START + 2100
@@ -114,7 +115,8 @@ def test_a_session_that_repeats_its_mistake_counts_once_and_calls_are_counted_am
     at = GROUPS.index("calls")
     assert s.soft[at].tolist() == [True, False, False, False, False]
     assert s.soft_aside[at].tolist() == [False, True, False, True, True]
-    assert not s.bad.any() and not s.aside.any()
+    assert not s.bad.any()
+    assert not s.aside.any()
     assert s.soft[GROUPS.index("endings")].tolist() == [False, False, False, False, True]
 
 

@@ -19,7 +19,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from app import api_deliveries, api_incidents, api_intake, api_people, api_read, api_silences, api_slos
+from app import (
+    api_deliveries,
+    api_events,
+    api_incidents,
+    api_intake,
+    api_people,
+    api_read,
+    api_silences,
+    api_slos,
+)
 from app.api_metrics import render_metrics
 from app.api_parts import Endpoint, Schema, as_error, error_response
 from app.auth import principal_of
@@ -36,7 +45,15 @@ class ApiModule(Protocol):
     SCHEMAS: dict[str, Schema]
 
 
-MODULES: tuple[ApiModule, ...] = (api_read, api_incidents, api_silences, api_slos, api_people, api_deliveries)
+MODULES: tuple[ApiModule, ...] = (
+    api_read,
+    api_incidents,
+    api_silences,
+    api_slos,
+    api_people,
+    api_deliveries,
+    api_events,
+)
 
 
 def endpoints() -> list[Endpoint]:

@@ -30,6 +30,7 @@ from sql.people import TokenRow
 
 OPEN = frozenset({"/healthz", "/readyz"})
 """Paths for machines that keep this one alive: they say nothing worth protecting."""
+SIGNED = "/api/v1/webhooks/github"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 INTAKE = ("/api/v1/outputs", "/api/v1/outcomes", "/api/v1/otlp/")
 
@@ -97,6 +98,9 @@ class Gate:
                 return row, Identity(row.name, via="token")
         # From here on nothing but the way it came says who it is: an address, a proxy, a cookie that a browser adds by itself.
         _check_host(request.headers, config)
+        if path == SIGNED and config.webhooks.github_secret_file is not None:
+            self._count(_peer(request), path, config)
+            return None  # who it is, its signature says: app.api_events takes nothing there without one
         found = self._who(request, config)
         if path in oidc.OPEN_PATHS and config.auth.mode == "oidc":
             return None

@@ -178,14 +178,20 @@ def tallies(connection: Connection) -> dict[str, Tally]:
         c.receiver,
         func.sum(case((waiting, 1), else_=0)).label("pending"),
         func.sum(case((and_(waiting, c.error != ""), 1), else_=0)).label("failing"),
-        func.sum(case((c.state == "parked", 1), else_=0)).label("parked"),
+        func.sum(case((and_(c.state == "parked", c.action != "test"), 1), else_=0)).label("parked"),
         func.sum(case((c.state == "sent", 1), else_=0)).label("sent"),
         func.min(case((waiting, c.made_at))).label("oldest_pending"),
         func.max(c.sent_at).label("last_sent"),
     ).group_by(c.receiver)
     out = {r["receiver"]: dict(r) for r in connection.execute(query).mappings()}
-    errors = select(c.receiver, c.error, c.set_at).where(c.state != "sent", c.error != "").order_by(c.set_at)
-    for receiver, error, at in connection.execute(errors):
+    errors = (
+        select(c.receiver, c.error, c.set_at, c.action)
+        .where(c.state != "sent", c.error != "")
+        .order_by(c.set_at)
+    )
+    for receiver, error, at, action in connection.execute(errors):
+        if action == "test" and (out[receiver]["last_sent"] or 0.0) > at:
+            continue  # a test that failed once says nothing any more
         out[receiver] |= {"last_error": error, "last_error_at": at}
     return {k: Tally(**v) for k, v in out.items()}
 

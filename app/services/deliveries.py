@@ -75,7 +75,7 @@ def where_of(receiver: ReceiverConfig) -> str:
         return f"{', '.join(s.to)} over {s.host}:{s.port}"
     if receiver.kind in ("slack", "webhook"):
         given = getattr(s, "url", None)
-        return "file" if not given else str(given).split("://", 1)[1].split("/", 1)[0]
+        return "address in url_file" if not given else str(given).split("://", 1)[1].split("/", 1)[0]
     return str(s.url)
 
 
@@ -94,7 +94,7 @@ def receivers(store: Store, config: Config, now: float) -> list[ReceiverState]:
 
 
 def _state(t: Tally, error: str) -> str:
-    if t.failing or error:
+    if t.failing or error or (t.last_error and not t.parked):
         return "failing"
     if t.parked:
         return "parked"

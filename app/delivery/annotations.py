@@ -25,7 +25,8 @@ def event_of(row: Mapping[str, Any], receiver: str, pools: frozenset[str]) -> Ev
 
     A tag that is a kind of event (deploy, flag, ...) gives the kind, one that is a pool (or ``pool:name``) the place.
     """
-    tags = [t for t in row.get("tags") or () if isinstance(t, str)]
+    given = row.get("tags")
+    tags = [t for t in given if isinstance(t, str)] if isinstance(given, list) else []
     at, key = row.get("time"), row.get("id")
     if any(t.startswith(OWN) for t in tags) or row.get("alertId") or not isinstance(key, int):
         return None
@@ -34,7 +35,7 @@ def event_of(row: Mapping[str, Any], receiver: str, pools: frozenset[str]) -> Ev
     kind = next((t for t in tags if t in KINDS), "note")
     named = next((t.removeprefix("pool:") for t in tags if t.startswith("pool:")), "")
     pool = named or next((t for t in tags if t in pools), "")
-    text = clean(html.unescape(_TAG.sub(" ", str(row.get("text") or ""))), 500)
+    text = clean(" ".join(html.unescape(_TAG.sub(" ", str(row.get("text") or ""))).split()), 500)
     data = {"delivery": f"grafana/{receiver}/{key}", "tags": tags[:20]}
     return Event(float(at) / 1000.0, kind, text, clean(pool, 200), source="grafana", data=data)
 

@@ -64,6 +64,7 @@ class Channel:
         self._resend = Clock(float(getattr(spec, "resend", 0.0)))
         beat = getattr(spec, "heartbeat", None)
         self._beat = Clock(float(beat)) if beat else None
+        self._was_silent = False
         self._reader = (
             Annotations(self.sender, receiver, store)
             if isinstance(self.sender, Grafana) and getattr(spec, "read", False)
@@ -163,7 +164,7 @@ class Channel:
         errors = []
         if isinstance(self.sender, Alertmanager) and self._resend.due(now) and self._may_send():
             errors.append(self._try(self._resend, self._repeat, now))
-        if self._beat is not None and self._beat.due(now) and self._may_send():
+        if self._beat is not None and self._beat.due(now) and self._alive(now) and self._may_send():
             errors.append(self._try(self._beat, self._heartbeat, now))
         if self._reader is not None and self._read.due(now) and self._may_send():
             errors.append(self._try(self._read, self._reader.read, now))
@@ -184,10 +185,16 @@ class Channel:
         assert isinstance(self.sender, Alertmanager)
         self.sender.resend(self._store.last_sent(self.name).values(), now)
 
-    def _heartbeat(self, now: float) -> None:
+    def _alive(self, now: float) -> bool:
+        """Whether all parts live; said once when it changes."""
         dead = silent(self._store, now)
-        if dead:
-            log.warning("receiver %s gets no heartbeat: %s", self.name, dead)
-            return
+        if bool(dead) != self._was_silent:
+            self._was_silent = bool(dead)
+            log.warning(
+                "receiver %s %s", self.name, f"gets no heartbeat: {dead}" if dead else "gets heartbeats again"
+            )
+        return not dead
+
+    def _heartbeat(self, now: float) -> None:
         if isinstance(self.sender, Alertmanager | Webhook):
             self.sender.heartbeat(now)

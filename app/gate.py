@@ -56,9 +56,8 @@ class Gate:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        headers = MutableHeaders(scope=scope)
-        if auth.HEADER in headers:
-            del headers[auth.HEADER]
+        # Starlette puts a new list into the scope whenever headers are made from it: never keep one of these.
+        del MutableHeaders(scope=scope)[auth.HEADER]
         config = self._config()
         request = HTTPConnection(scope)
         scope[auth.ORIGIN] = _origin(request, config)
@@ -73,7 +72,7 @@ class Gate:
         if found is not None:
             principal, who = found
             scope[auth.PRINCIPAL] = principal
-            headers[auth.HEADER] = auth.sealed(replace(who, origin=scope[auth.ORIGIN]))
+            MutableHeaders(scope=scope)[auth.HEADER] = auth.sealed(replace(who, origin=scope[auth.ORIGIN]))
         await self.app(scope, receive, _secure_cookies(send) if _https(config) else send)
 
     def _config(self) -> Config:

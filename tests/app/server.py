@@ -24,9 +24,11 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running_app(config: Path, folder: Path, *, database: str | None = None) -> Iterator[str]:
+def running_app(
+    config: Path, folder: Path, *, database: str | None = None, port: int | None = None
+) -> Iterator[str]:
     """``uvicorn app.asgi:app`` started in ``folder``; yields its base URL. RuntimeError with its output if it does not start."""
-    port = free_port()
+    port = port or free_port()
     env = {k: v for k, v in os.environ.items() if not k.startswith("GUSTFRONT_")}
     env |= {"GUSTFRONT_CONFIG": str(config), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     if database is not None:

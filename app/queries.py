@@ -3,15 +3,15 @@ its keys are rounded, so that one visitor's answer serves the next."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import streamlit as st
 
 from app.services import cards as cards_service
-from app.services import demo as demo_service
-from app.services import explore as explore_service
 from app.services import (
+    deliveries,
     fleet,
     health,
     incident_load,
@@ -24,12 +24,15 @@ from app.services import (
     slo_page,
     slos,
 )
+from app.services import demo as demo_service
+from app.services import explore as explore_service
 from app.services import odd as odd_service
+from app.services.deliveries import ReceiverState
 from app.services.demo import Demo
 from app.services.gateway import Chunk, Detail, Fold, Where, fold
 from app.services.heat import HeatMap
 from app.services.incident_view import IncidentView
-from app.services.measures import HEAT_MAP, MEASURES
+from app.services.measures import MEASURES
 from app.services.quality_page import QualityPage
 from app.services.rates import Rate
 from app.services.replica_load import load_heats
@@ -40,10 +43,12 @@ from app.services.view import View
 from app.storage import configuration, shared_store
 from core.incidents import Incident
 from core.slo import Objective
-from sql.store import Store
 from detectors.quality.cascade import Cascade
+from sql.store import Store
 
 BRIEF, LONG, SLOW = 10.0, 60.0, 300.0
+"""What people change is read anew every ten seconds. What is only measured is kept for a minute: the key of a live view changes with
+each tick of fifteen seconds, so that only views of the past live so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,7 @@ def _folder(url: str) -> Fold:
     return read
 
 
-@st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
+@st.cache_data(ttl=LONG, max_entries=64, show_spinner=False)
 def _slo_rows(url: str, view: View) -> tuple[SloRow, ...]:
     return slos.rows(shared_store(url), view, configuration(), _folder(url))
 
@@ -147,13 +152,17 @@ def _open(url: str, view: View) -> tuple[IncidentView, ...]:
     return incident_load.open_views(store, view, configuration(), incident_load.in_range(store, view))
 
 
+@st.cache_data(ttl=LONG, max_entries=32, show_spinner=False)
+def _cards(url: str, view: View) -> tuple[cards_service.ClassCard, ...]:
+    rows, degraded = _slo_rows(url, _slo_key(view)), _degraded(url, _slow_key(view))
+    return cards_service.cards(shared_store(url), view, configuration(), rows, degraded)
+
+
 @st.cache_data(ttl=BRIEF, max_entries=32, show_spinner=False)
 def _now(url: str, view: View) -> NowModel:
     store, config = shared_store(url), configuration()
     incidents = incident_load.in_range(store, view)
-    cards = cards_service.cards(
-        store, view, config, _slo_rows(url, _slo_key(view)), _degraded(url, _slow_key(view))
-    )
+    cards = _cards(url, view)
     return NowModel(
         coverage=fleet.coverage(store, view),
         incidents=incidents,
@@ -168,14 +177,14 @@ def now(view: View) -> NowModel:
     return _now(configuration().database, _key(view))
 
 
-@st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
-def _heats(url: str, view: View) -> dict[str, HeatMap]:
-    return load_heats(shared_store(url), view, [MEASURES[m] for m in HEAT_MAP])
+@st.cache_data(ttl=LONG, max_entries=64, show_spinner=False)
+def _heat(url: str, view: View, measure: str) -> HeatMap:
+    return load_heats(shared_store(url), view, [MEASURES[measure]])[measure]
 
 
 def heat(view: View, measure: str) -> HeatMap:
     """The heat map of one measure."""
-    return _heats(configuration().database, _key(view))[measure]
+    return _heat(configuration().database, _key(view), measure)
 
 
 @st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
@@ -199,7 +208,7 @@ def slo_rows(view: View) -> tuple[SloRow, ...]:
     return _slo_rows(configuration().database, _slo_key(view))
 
 
-@st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
+@st.cache_data(ttl=LONG, max_entries=64, show_spinner=False)
 def _slo_detail(url: str, view: View, name: str) -> SloDetail:
     return slo_curves.detail(shared_store(url), view, configuration(), name, _folder(url))
 
@@ -246,6 +255,21 @@ def data_health(view: View) -> health.DataHealth:
     return _health(configuration().database, _key(view))
 
 
+@st.cache_data(ttl=BRIEF, max_entries=4, show_spinner=False)
+def _receivers(url: str) -> list[ReceiverState]:
+    return deliveries.receivers(shared_store(url), configuration(), time.time())
+
+
+def receivers() -> list[ReceiverState]:
+    """Who is told of incidents, and how that stands now."""
+    return _receivers(configuration().database)
+
+
+def forget_receivers() -> None:
+    """After a test: read them anew."""
+    _receivers.clear()
+
+
 @st.cache_data(ttl=LONG, max_entries=16, show_spinner=False)
 def _quality(url: str, view: View) -> QualityPage:
     return quality_page.load(shared_store(url), view)
@@ -271,7 +295,7 @@ def _usual_room(url: str, view: View, until: float) -> kv_cache.Learnt:
     return kv_cache.usual_room(shared_store(url), view, until)
 
 
-@st.cache_data(ttl=BRIEF, max_entries=16, show_spinner=False)
+@st.cache_data(ttl=LONG, max_entries=16, show_spinner=False)
 def _kv_cache(url: str, view: View) -> kv_cache.KvCache:
     def learn(_: Store, wanted: View, until: float) -> kv_cache.Learnt:
         return _usual_room(url, replace(_slow_key(wanted), start=0.0), until)
@@ -284,17 +308,7 @@ def kv(view: View) -> kv_cache.KvCache:
     return _kv_cache(configuration().database, _key(view))
 
 
-@st.cache_data(ttl=BRIEF, max_entries=32, show_spinner=False)
-def _kv_heat(url: str, view: View, measure: str) -> HeatMap:
-    return load_heats(shared_store(url), view, [MEASURES[measure]])[measure]
-
-
-def kv_heat(view: View, measure: str) -> HeatMap:
-    """Replicas of the view against their own normal, one measure."""
-    return _kv_heat(configuration().database, _key(view), measure)
-
-
-@st.cache_data(ttl=BRIEF, max_entries=16, show_spinner=False)
+@st.cache_data(ttl=LONG, max_entries=16, show_spinner=False)
 def _replicas(url: str, view: View) -> replica_table.ReplicaTable:
     return replica_table.table(shared_store(url), view)
 
@@ -305,7 +319,7 @@ def replicas(view: View) -> replica_table.ReplicaTable:
     return _replicas(configuration().database, replace(key, start=key.as_of - 3600))
 
 
-@st.cache_data(ttl=BRIEF, max_entries=32, show_spinner=False)
+@st.cache_data(ttl=LONG, max_entries=32, show_spinner=False)
 def _replica(url: str, view: View, pool: str, names: tuple[str, ...]) -> replica_detail.ReplicaDetail:
     return replica_detail.load(shared_store(url), view, pool, names)
 
@@ -325,7 +339,7 @@ def signals() -> list[str]:
     return _signals(configuration().database)
 
 
-@st.cache_data(ttl=BRIEF, max_entries=64, show_spinner=False)
+@st.cache_data(ttl=LONG, max_entries=64, show_spinner=False)
 def _explore(url: str, view: View, name: str, stat: str, by: explore_service.By) -> explore_service.Drawing:
     return explore_service.draw(shared_store(url), view, name, stat, by)
 

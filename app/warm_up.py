@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import threading
 import time
@@ -15,6 +16,9 @@ MODULES = (
     "app.queries",
     "app.ui.charts",
     "app.ui.filters",
+    "app.ui.fleet_pictures",
+    "app.ui.pieces",
+    "app.ui.tables",
 )
 
 
@@ -25,6 +29,10 @@ def warm_up() -> None:
 
     for name in MODULES:
         importlib.import_module(name)
+    # Streamlit collects all garbage after each script run. What is imported now never is garbage: looking through it each time
+    # would cost five times as much as the run itself.
+    gc.collect()
+    gc.freeze()
     with contextlib.suppress(GustfrontError):
         from app.storage import shared_store
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import threading
@@ -51,6 +52,20 @@ DONE = (
 )
 
 
+def server_cpu() -> float:
+    """CPU seconds that the server, a child of this process, has used: what a busy machine does not change."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+            words = (stat.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(fields[1]) == os.getpid() and b"uvicorn" in words:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def address(base: str, path: str) -> str:
     """The page at the end of the history."""
     return f"{base}{path}{'&' if '?' in path else '?'}as_of={AT}"
@@ -72,18 +87,27 @@ def pages(base: str, names: list[str], repeat: int) -> dict[str, dict[str, float
         path, text, labels = PAGES[name]
         with browser() as b:
             url = address(base, path)
-            renders = [first_render(b, url, text) for _ in range(repeat + 1)]
+            used = [server_cpu()]
+            renders = []
+            for _ in range(repeat + 1):
+                renders.append(first_render(b, url, text))
+                used.append(server_cpu())
             b.wait_until_idle(seconds=60)
             cold = [click(b, x) for x in labels]
+            before = server_cpu()
             warm = [click(b, x) for _ in range(repeat) for x in labels]
+            again = (server_cpu() - before) / max(len(warm), 1)
         out[name] = {
             "first_render_cold_s": round(renders[0], 2),
             "first_render_s": round(statistics.median(renders[1:]), 2),
+            "server_cpu_cold_s": round(used[1] - used[0], 2),
+            "server_cpu_s": round((used[-1] - used[1]) / max(repeat, 1), 2),
         }
         if labels:
             out[name] |= {
                 "rerun_first_s": round(statistics.median(cold), 2),
                 "rerun_s": round(statistics.median(warm), 2),
+                "rerun_server_cpu_s": round(again, 2),
             }
     return out
 
@@ -126,10 +150,11 @@ class Visitor(threading.Thread):
 
 
 def visitors(
-    base: str, many: int, *, asks: int = 4, pause: float = 2.0, apart: float = 0.4
+    base: str, many: int, *, asks: int = 3, pause: float = 15.0, apart: float = 0.6
 ) -> dict[str, object]:
-    """``many`` sessions on the Now page, joining ``apart`` seconds after each other, asking again every ``pause`` seconds."""
+    """``many`` sessions on the Now page, joining ``apart`` seconds after each other, asking again every ``pause`` seconds as a live page does."""
     all_ = [Visitor(base, asks, pause) for _ in range(many)]
+    before = server_cpu()
     for v in all_:
         v.start()
         time.sleep(apart)
@@ -143,6 +168,8 @@ def visitors(
         "median_s": round(statistics.median(seconds), 2) if seconds else None,
         "p95_s": round(seconds[int(0.95 * (len(seconds) - 1))], 2) if seconds else None,
         "worst_s": round(seconds[-1], 2) if seconds else None,
+        "server_cpu_each_s": round((server_cpu() - before) / max(len(seconds), 1), 2),
+        "load_average": round(os.getloadavg()[0], 1),
         "errors": errors[:3],
     }
 

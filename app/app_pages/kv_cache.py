@@ -312,7 +312,7 @@ def body(view: View) -> None:
             label_visibility="collapsed",
         )
         chosen = measure or "hit_rate"
-        heat = queries.kv_heat(view, chosen)
+        heat = queries.heat(view, chosen)
         if heat.rows:
             heat_chart(heat)
         else:

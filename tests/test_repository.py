@@ -102,10 +102,10 @@ def test_no_tracked_file_is_large_or_names_a_registry_or_a_machine() -> None:
             assert not forbidden.search(text), path
 
 
-def test_the_compose_file_names_the_five_services_and_only_real_commands() -> None:
+def test_the_compose_file_names_the_six_services_and_only_real_commands() -> None:
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     services = compose["services"]
-    assert set(services) == {"app", "collector", "detector", "postgres", "prometheus"}
+    assert set(services) == {"app", "collector", "deliverer", "detector", "postgres", "prometheus"}
     volumes = set(compose["volumes"])
     from app.cli import cli
 

@@ -10,6 +10,7 @@ from app.services.health import DataHealth
 from app.services.view import View
 from app.services.wording import instant, percent, seconds, span
 from app.ui import empty
+from app.ui import receivers as receiver_rows
 from app.ui.html import chip, chips, div, show
 from app.ui.html import span as inline
 from app.ui.live import live
@@ -160,9 +161,12 @@ def body(view: View) -> None:
         else (f"{n} problems of the input" if n > 1 else "1 problem of the input")
     )
     marks.append(chip(words, "amber" if n else "grey"))
+    marks += [mark for mark in (receiver_rows.chip_of(),) if mark]
     show(chips(marks))
     with st.container(border=True, gap="xsmall"):
         problems(model)
+    with st.container(border=True, gap="xsmall"):
+        receiver_rows.receivers()
     if model.saturated:
         with st.container(border=True, gap="xsmall"):
             saturated(model)

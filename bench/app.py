@@ -112,7 +112,7 @@ def run(config: Path, as_of: str, repeat: int) -> dict[str, object]:
             b.open(url)
             b.wait_for_text("Open and recent", seconds=60)
             b.wait_until_idle(seconds=60)
-            labels = ["Prefix hit rate", "KV cache in use", "Requests waiting", "TTFT p99"]
+            labels = ["Hit rate", "KV in use", "Waiting", "TTFT p99"]
             ranges = ["6h", "15m", "1h"]
             cold = {x: [click(b, x)] for x in (*labels, *ranges)}
             warm = [click(b, x) for _ in range(repeat) for x in labels]

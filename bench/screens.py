@@ -33,7 +33,7 @@ from tests.app.server import running_app
 
 AT = stamp(END)
 PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "now": ("/", "Open and recent", ("Prefix hit rate", "KV cache in use", "Requests waiting", "TTFT p99")),
+    "now": ("/", "Open and recent", ("Hit rate", "KV in use", "Waiting", "TTFT p99")),
     "incident": ("/incident?id=bench-39", "Ruled out", ()),
     "slos": ("/slos", "tools-ttft", ("6h", "1h")),
     "quality": ("/quality?range=6h", "stays clean", ()),

@@ -13,7 +13,7 @@ from app import queries
 from app.services.explore import BYS, By, Drawing, Overlay, file_name, stats_of, to_csv
 from app.services.incident_view import kind_title
 from app.services.view import View
-from app.services.wording import clock, compact, instant, listing, quantity, span, window
+from app.services.wording import capital, clock, compact, instant, listing, quantity, span, window
 from app.ui import charts, empty
 from app.ui.html import Markup, chip, chips, div, esc, show, table
 from app.ui.html import span as inline
@@ -198,7 +198,7 @@ def odd(view: View) -> None:
     with st.spinner("Comparing every signal with its past", show_time=True):
         report = queries.odd(view)
     if report.why_empty:
-        empty.nothing("Nothing could be tested.", report.why_empty)
+        empty.nothing("Nothing could be tested.", f"{capital(report.why_empty)}. A shorter range needs less.")
         return
     if not report.rows:
         empty.nothing(

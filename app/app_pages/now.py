@@ -119,14 +119,14 @@ def body(view: View) -> None:
         with choice:
             measure = st.segmented_control(
                 "Measure",
-                HEAT_MAP,
-                default=HEAT_MAP[0],
-                format_func=lambda m: MEASURES[m].title,
+                list(HEAT_MAP),
+                default="ttft_p99",
+                format_func=lambda m: HEAT_MAP[m],
                 key="heat_measure",
                 required=True,
                 label_visibility="collapsed",
             )
-        replicas(view, measure or HEAT_MAP[0])
+        replicas(view, measure or "ttft_p99")
     with right, st.container(border=True, gap="xsmall"):
         show(div("Open and recent", class_="gf-h"))
         missed = {v.incident.id for v in model.open if v.missed}

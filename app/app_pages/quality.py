@@ -9,7 +9,7 @@ from app.services import quality_page
 from app.services.offending import marked, span_of
 from app.services.quality_page import DIMENSIONS, QualityPage, per_10k
 from app.services.view import View
-from app.services.wording import clock, instant, percent, span
+from app.services.wording import brief, clock, instant, percent, span
 from app.storage import configuration
 from app.ui import empty, links, who
 from app.ui.html import Tone, chip, chips, div, rows, show, table
@@ -228,7 +228,7 @@ def samples(a: Analysis) -> None:
                     ("finished", instant(b.ts)),
                     ("replica", b.replica or "not said"),
                     ("class", b.class_),
-                    ("session, turn", f"{b.session or '–'}, {'–' if b.turn is None else b.turn}"),
+                    ("session, turn", f"{brief(b.session) or '–'}, {'–' if b.turn is None else b.turn}"),
                     ("prompt, output", f"{b.prompt_tokens or 0:,}, {b.output_tokens or 0:,} tokens"),
                     (
                         "rules",

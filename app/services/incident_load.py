@@ -21,6 +21,7 @@ from app.services.replica_load import load_curves, load_heat
 from app.services.replicas import Curve
 from app.services.similar import Similar, similar
 from app.services.view import View
+from app.services.wording import brief
 from core.config import Config
 from core.incidents import Incident
 from core.kinds import KINDS
@@ -296,4 +297,4 @@ def tenant_shares(
         if bad:
             late[key.tenant] = late.get(key.tenant, 0) + bad
     total = sum(late.values())
-    return sorted(((k, v / total) for k, v in late.items()), key=lambda p: -p[1]) if total else []
+    return sorted(((brief(k), v / total) for k, v in late.items()), key=lambda p: -p[1]) if total else []

@@ -146,8 +146,10 @@ _TABLE = (
 
 MEASURES: Mapping[str, Measure] = MappingProxyType({m.id: m for m in _TABLE})
 
-HEAT_MAP = ("ttft_p99", "kv_usage", "hit_rate", "waiting")
-"""The measures offered for the heat map of the Now page."""
+HEAT_MAP: Mapping[str, str] = MappingProxyType(
+    {"ttft_p99": "TTFT p99", "kv_usage": "KV in use", "hit_rate": "Hit rate", "waiting": "Waiting"}
+)
+"""The measures offered for the heat map of the Now page, with names short enough for a row of buttons on a phone."""
 
 BY_KIND: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -12,7 +12,7 @@ from pathlib import Path
 from app.services.month_costs import Costs
 from app.services.month_report import ClassMonth, MonthReport, ObjectiveMonth, lasting
 from app.services.slo_report import plain
-from app.services.wording import compact, count, percent
+from app.services.wording import brief, compact, count, percent
 from core.incidents import iso
 
 STYLE = """
@@ -151,7 +151,7 @@ def _objective(o: ObjectiveMonth) -> list[str]:
         rows = [(d.day, _range(d.share, 2), f"{d.bad:,}", f"{d.n:,}") for d in o.days]
         out.append(table("Worst days", ["day", "attained", "bad", "counted"], rows))
     if o.tenants and [t.name for t in o.tenants] != ["not named"]:
-        parts = [(t.name, f"{t.bad:,}", f"{t.n:,}") for t in o.tenants]
+        parts = [(brief(t.name), f"{t.bad:,}", f"{t.n:,}") for t in o.tenants]
         out.append(table("Tenants hit most", ["tenant", "bad", "counted"], parts))
     if o.bands:
         bands = [(b.name, b.p99, f"{b.bad:,}", f"{b.n:,}") for b in o.bands]

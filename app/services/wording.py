@@ -6,6 +6,7 @@ Between a number and its unit stands a no-break space.
 from __future__ import annotations
 
 import math
+import re
 from contextvars import ContextVar
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -184,6 +185,15 @@ def capital(sentence: str) -> str:
 def uncapital(words: str) -> str:
     """The words inside a sentence: without the capital, unless it is an abbreviation such as ``KV``."""
     return words if words[1:2].isupper() else words[:1].lower() + words[1:]
+
+
+_PSEUDONYM = re.compile(r"(.{0,3}?)([0-9a-f]{6})[0-9a-f]{6,58}")
+
+
+def brief(name: str) -> str:
+    """A pseudonym by its first six digits (``d017c0…``); other names as they are. For eyes only: it is no key."""
+    found = _PSEUDONYM.fullmatch(name)
+    return f"{found[1]}{found[2]}…" if found else name
 
 
 def listing(names: tuple[str, ...] | list[str], limit: int = 4) -> str:

@@ -86,12 +86,8 @@ def seconds_axis(values: Sequence[float], **more: Any) -> dict[str, Any]:
 
 
 def log_axis(low: float, high: float, text: Callable[[float], str], **more: Any) -> dict[str, Any]:
-    """A log axis from ``low`` to ``high`` with at most five ticks at 1 and 3 of each decade."""
-    ticks = [t for t in TICKS if low <= t <= high]
-    while len(ticks) > 5:
-        ticks = ticks[::2]
-    if len(ticks) < 2:
-        ticks = sorted({float(f"{low * 1.3:.1g}"), float(f"{high / 1.3:.1g}")})
+    """A log axis from ``low`` to ``high`` with at most five round ticks."""
+    ticks = log_ticks(low, high, 5)
     return {
         "type": "log",
         "range": [float(np.log10(low)), float(np.log10(high))],

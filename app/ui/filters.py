@@ -67,13 +67,15 @@ def _choice(label: str, everything: str, options: Sequence[str], key: str) -> No
         key=key,
         bind="query-params",
         label_visibility="collapsed",
-        width=150,
+        width=124,
     )
 
 
 def _as_of_field(view: View) -> None:
-    label = f"as of {instant(view.as_of)}" if not view.live else "as of now"
-    with st.popover(label, icon=":material/schedule:", width=240):
+    label = instant(view.as_of) if not view.live else "as of now"
+    with st.popover(
+        label, icon=":material/schedule:", width=220, help="The time the screens are as of, and its zone"
+    ):
         st.text_input(
             "As of (UTC)",
             key="as_of",
@@ -108,7 +110,7 @@ def controls(*, time_range: bool = True, dimensions: Sequence[str] = ("class", "
     """Draw the row of controls. Pages where a control would do nothing leave it out; its value stays in the URL."""
     view = current_view()
     choices = queries.dimensions()
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="gf-controls"):
         if time_range:
             st.segmented_control(
                 "Time range",

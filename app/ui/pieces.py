@@ -70,7 +70,10 @@ def class_card(card: ClassCard, view: View, colour: str) -> None:
     objective = "no objective set"
     if card.threshold is not None and card.objective is not None:
         objective = f"objective {promise(card.objective)} ≤ {seconds(card.threshold)}"
-    budget = f" · budget left {card.budget_text()}" if card.threshold is not None else ""
+    left = card.budget_text()
+    budget = ""
+    if card.threshold is not None:
+        budget = f" · budget {left}" if left.startswith("overspent") else f" · budget left {left}"
     with st.container(border=True, gap="xsmall"):
         show(
             div(

@@ -67,7 +67,11 @@ table.gf-table{border-collapse:collapse;width:100%;font-size:13px}
 .gf-empty code{font-size:13px;padding:1px 5px;border-radius:4px;background:light-dark(#eef1f6,#222d44)}
 @media (min-width:768px){[data-testid="stSidebar"]:not([aria-expanded="false"]){width:210px!important;min-width:210px!important}}
 [data-testid="stMainBlockContainer"]{padding-left:2.5rem;padding-right:2.5rem}
-@media (max-width:768px){[data-testid="stMainBlockContainer"]{padding-left:1rem;padding-right:1rem}}
+@media (max-width:768px){[data-testid="stMainBlockContainer"]{padding-left:1rem;padding-right:1rem}
+ .st-key-gf-controls{gap:8px!important}
+ .st-key-gf-controls>[data-testid="stElementContainer"]:has([data-testid="stSelectbox"]){width:calc(33.3% - 6px)!important;
+  min-width:0!important;flex:0 0 auto!important}
+ .st-key-gf-controls [data-testid="stSelectbox"]{width:100%!important}}
 [data-testid="stSidebar"] [data-testid="stSidebarHeader"]{height:3rem}
 .gf-plot{display:grid;grid-template-columns:44px 1fr;gap:0 6px;margin-top:8px}
 .gf-plot .gf-x{grid-column:2}

@@ -13,6 +13,7 @@ from app.commands import (
     analyse,
     audit,
     bench,
+    calibrate,
     data,
     deliveries,
     demo,
@@ -96,6 +97,7 @@ cli.command("status-page")(slo.status_page)
 cli.add_typer(tokens.tokens_cli, name="tokens")
 cli.add_typer(audit.audit_cli, name="audit")
 cli.add_typer(bench.bench_cli, name="bench")
+cli.add_typer(calibrate.quality_cli, name="quality")
 cli.command("mcp")(mcp.mcp)
 cli.command("check")(inspect.check)
 cli.command("doctor")(inspect.doctor)

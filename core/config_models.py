@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
 from core.classes import RESERVED, parse_matchers
 from core.config_auth import AuthConfig
 from core.config_delivery import ReceiverConfig, RouteConfig, WebhooksConfig
+from core.config_judge import JudgeConfig
 from core.config_slo import SloConfig
 from core.config_sources import (
     OutputsSource,
@@ -138,6 +139,9 @@ class OutputsConfig(Section):
         le=1,
         description="""Share of the incoming outputs kept as the unbiased sample that rates are computed from;
     suspicious ones are kept besides""",
+    )
+    judge: JudgeConfig | None = Field(
+        default=None, description="A model that is asked about suspicious outputs; without it none is"
     )
 
     @field_validator("redact")

@@ -21,10 +21,11 @@ from sql.life_store import LifeStore
 from sql.objectives import Exclusion, SloMonth, SloVersion
 from sql.output_counts import BadOutput, OutputCount
 from sql.people_store import PeopleStore
+from sql.quality_store import QualityStore
 from sql.series import SeriesCache
 
 
-class FactStore(LifeStore, PeopleStore, DeliveryStore):
+class FactStore(LifeStore, PeopleStore, DeliveryStore, QualityStore):
     """Facts of one database; each method is one transaction."""
 
     def __init__(self, database: Database) -> None:

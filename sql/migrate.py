@@ -12,7 +12,7 @@ from core.errors import StoreError
 from sql.engine import LOCK_MIGRATE, Database
 from sql.views import create_views
 
-HEAD = "0007"
+HEAD = "0008"
 """The revision this code needs; a test checks that it is the newest of the migrations."""
 
 FOLDER = Path(__file__).resolve().parent / "migrations"

@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import ColumnElement, Connection, delete, or_, select
 
 from core.records import OutputRecord
-from sql import output_counts
+from sql import output_counts, ratings
 from sql.bulk import clean, to_json, upsert
 from sql.schema import outcomes, outputs
 
@@ -135,5 +135,6 @@ def erase(
         for i in range(0, len(values), 500):
             gone += int(connection.execute(delete(outcomes).where(column.in_(values[i : i + 500]))).rowcount)
     done = int(connection.execute(delete(outputs).where(or_(*which))).rowcount)
+    ratings.forget(connection, requests)
     output_counts.recount(connection, [int(r[2] // output_counts.BIN * output_counts.BIN) for r in found])
     return done, gone

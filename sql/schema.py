@@ -438,6 +438,7 @@ deliveries = Table(
     Index("ix_deliveries_subject", "subject", "receiver", "seq", unique=True),
     Index("ix_deliveries_state", "state", "receiver"),
     Index("ix_deliveries_made", "made_at"),
+    Index("ix_deliveries_sent", "receiver", "sent_at"),
     **_UPDATED,
 )
 
@@ -495,6 +496,43 @@ tokens = Table(
     Column("last_used_at", Float),
     _text("revoked_by"),
     _text("last_used_from"),
+)
+
+rating_queue = Table(
+    "rating_queue",
+    metadata,
+    _key("batch"),
+    _key("output"),
+    # hard, soft or clean, and of how many outputs of that kind it was drawn
+    Column("stratum", Text, nullable=False),
+    Column("stratum_size", BigInteger, nullable=False),
+    Column("place", Integer, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("rules", Text, nullable=False),
+    Column("made_at", Float, nullable=False),
+)
+
+ratings = Table(
+    "ratings",
+    metadata,
+    _key("batch"),
+    _key("output"),
+    _key("rater"),
+    Column("label", Text, nullable=False),
+    Column("ts", Float, nullable=False),
+)
+
+judgements = Table(
+    "judgements",
+    metadata,
+    _key("output"),
+    _key("judge"),
+    Column("label", Text, nullable=False),
+    Column("damage", Text, nullable=False),
+    Column("confidence", Float),
+    Column("tokens", BigInteger, nullable=False),
+    Column("ts", Float, nullable=False),
+    Index("ix_judgements_ts", "ts"),
 )
 
 audit = Table(

@@ -41,7 +41,8 @@ def add(connection: Connection, new: Iterable[Delivery]) -> int:
 
 def _delivery(row: Any) -> Delivery:
     fields = {n: row[n] for n in _PLAIN}
-    return Delivery(**fields, face=Face(**orjson.loads(row["face"])), message=orjson.loads(row["message"]))
+    message = orjson.loads(row["message"]) if "message" in row else {}
+    return Delivery(**fields, face=Face(**orjson.loads(row["face"])), message=message)
 
 
 def pending(connection: Connection, receiver: str | None = None) -> list[Delivery]:
@@ -53,24 +54,39 @@ def pending(connection: Connection, receiver: str | None = None) -> list[Deliver
     return [_delivery(r) for r in connection.execute(query).mappings()]
 
 
-def last_of(connection: Connection, subjects: Sequence[str] | None = None) -> dict[tuple[str, str], Delivery]:
-    """(receiver, subject) → the last row made; of all subjects that some receiver believes to be alive, or of those named."""
+_WITHOUT_MESSAGE = tuple(c for c in deliveries.c if c.key != "message")
+
+
+def last_of(connection: Connection, subjects: Sequence[str]) -> dict[tuple[str, str], Delivery]:
+    """(receiver, subject) → the last row made about these subjects, without its message."""
+    out: dict[tuple[str, str], Delivery] = {}
+    c = deliveries.c
+    for i in range(0, len(subjects), 500):
+        query = (
+            select(*_WITHOUT_MESSAGE)
+            .where(c.subject.in_(list(subjects[i : i + 500])))
+            .order_by(c.subject, c.receiver, c.seq)
+        )
+        out |= {(r["receiver"], r["subject"]): _delivery(r) for r in connection.execute(query).mappings()}
+    return out
+
+
+def living(connection: Connection) -> set[str]:
+    """Subjects that some receiver was last told to be wrong."""
     c = deliveries.c
     newest = (
         select(c.receiver, c.subject, func.max(c.seq).label("seq")).group_by(c.receiver, c.subject).subquery()
     )
-    query = select(deliveries).join(
-        newest,
-        and_(c.receiver == newest.c.receiver, c.subject == newest.c.subject, c.seq == newest.c.seq),
+    query = (
+        select(c.subject)
+        .join(
+            newest,
+            and_(c.receiver == newest.c.receiver, c.subject == newest.c.subject, c.seq == newest.c.seq),
+        )
+        .where(c.action.in_(("open", "update")))
+        .distinct()
     )
-    if subjects is None:
-        query = query.where(c.action.in_(("open", "update")))
-        return {(r["receiver"], r["subject"]): _delivery(r) for r in connection.execute(query).mappings()}
-    out: dict[tuple[str, str], Delivery] = {}
-    for i in range(0, len(subjects), 500):
-        some = query.where(c.subject.in_(list(subjects[i : i + 500])))
-        out |= {(r["receiver"], r["subject"]): _delivery(r) for r in connection.execute(some).mappings()}
-    return out
+    return set(connection.execute(query).scalars())
 
 
 def of_subject(connection: Connection, subject: str) -> list[Delivery]:
@@ -80,19 +96,24 @@ def of_subject(connection: Connection, subject: str) -> list[Delivery]:
     return [_delivery(r) for r in connection.execute(query).mappings()]
 
 
-def last_sent(connection: Connection, receiver: str) -> dict[str, Delivery]:
-    """Subject → the last row that a receiver got."""
+def last_sent(
+    connection: Connection, receiver: str, subjects: Sequence[str] | None = None
+) -> dict[str, Delivery]:
+    """Subject → the last row that a receiver got: about these subjects, or about all."""
     c = deliveries.c
-    newest = (
-        select(c.subject, func.max(c.seq).label("seq"))
-        .where(c.receiver == receiver, c.state == "sent", c.action.in_(("open", "update", "resolve")))
-        .group_by(c.subject)
-        .subquery()
+    base = select(c.subject, func.max(c.seq).label("seq")).where(
+        c.receiver == receiver, c.state == "sent", c.action.in_(("open", "update", "resolve"))
     )
-    query = select(deliveries).join(
-        newest, and_(c.receiver == receiver, c.subject == newest.c.subject, c.seq == newest.c.seq)
-    )
-    return {r["subject"]: _delivery(r) for r in connection.execute(query).mappings()}
+    parts = [None] if subjects is None else [subjects[i : i + 500] for i in range(0, len(subjects), 500)]
+    out: dict[str, Delivery] = {}
+    for part in parts:
+        some = base if part is None else base.where(c.subject.in_(list(part)))
+        newest = some.group_by(c.subject).subquery()
+        query = select(deliveries).join(
+            newest, and_(c.receiver == receiver, c.subject == newest.c.subject, c.seq == newest.c.seq)
+        )
+        out |= {r["subject"]: _delivery(r) for r in connection.execute(query).mappings()}
+    return out
 
 
 def sent_batches(connection: Connection, receiver: str, start: float, end: float) -> list[float]:
@@ -173,17 +194,29 @@ def get(connection: Connection, prefix: str) -> list[Delivery]:
 def tallies(connection: Connection) -> dict[str, Tally]:
     """Receiver → how it stands, of those with rows."""
     c = deliveries.c
-    waiting = c.state == "pending"
-    query = select(
-        c.receiver,
-        func.sum(case((waiting, 1), else_=0)).label("pending"),
-        func.sum(case((and_(waiting, c.error != ""), 1), else_=0)).label("failing"),
-        func.sum(case((and_(c.state == "parked", c.action != "test"), 1), else_=0)).label("parked"),
-        func.sum(case((c.state == "sent", 1), else_=0)).label("sent"),
-        func.min(case((waiting, c.made_at))).label("oldest_pending"),
-        func.max(c.sent_at).label("last_sent"),
-    ).group_by(c.receiver)
-    out = {r["receiver"]: dict(r) for r in connection.execute(query).mappings()}
+    out: dict[str, dict[str, Any]] = {}
+    counts = select(c.state, c.receiver, func.count()).group_by(c.state, c.receiver)
+    for state, receiver, n in connection.execute(counts):
+        out.setdefault(receiver, {"receiver": receiver})[state] = n
+    waiting = (
+        select(
+            c.receiver,
+            func.sum(case((c.error != "", 1), else_=0)).label("failing"),
+            func.min(c.made_at).label("oldest_pending"),
+        )
+        .where(c.state == "pending")
+        .group_by(c.receiver)
+    )
+    tests = (
+        select(c.receiver, func.count()).where(c.state == "parked", c.action == "test").group_by(c.receiver)
+    )
+    for r in connection.execute(waiting).mappings():
+        out[r["receiver"]] |= {"failing": r["failing"], "oldest_pending": r["oldest_pending"]}
+    for receiver, n in connection.execute(tests):
+        out[receiver]["parked"] -= n
+    for receiver in out:
+        newest = select(func.max(c.sent_at)).where(c.receiver == receiver)
+        out[receiver]["last_sent"] = connection.execute(newest).scalar()
     errors = (
         select(c.receiver, c.error, c.set_at, c.action)
         .where(c.state != "sent", c.error != "")

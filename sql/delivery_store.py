@@ -25,20 +25,25 @@ class DeliveryStore:
         with self.database.read() as c:
             return rows.pending(c, receiver)
 
-    def last_deliveries(self, subjects: Sequence[str] | None = None) -> dict[tuple[str, str], Delivery]:
-        """(receiver, subject) → the last row made; see :func:`sql.deliveries.last_of`."""
+    def last_deliveries(self, subjects: Sequence[str]) -> dict[tuple[str, str], Delivery]:
+        """(receiver, subject) → the last row made about these subjects, without its message."""
         with self.database.read() as c:
             return rows.last_of(c, subjects)
+
+    def living_subjects(self) -> set[str]:
+        """Subjects that some receiver was last told to be wrong."""
+        with self.database.read() as c:
+            return rows.living(c)
 
     def deliveries_of(self, subject: str) -> list[Delivery]:
         """All rows about one incident or event, as they were made."""
         with self.database.read() as c:
             return rows.of_subject(c, subject)
 
-    def last_sent(self, receiver: str) -> dict[str, Delivery]:
-        """Subject → the last row that a receiver got."""
+    def last_sent(self, receiver: str, subjects: Sequence[str] | None = None) -> dict[str, Delivery]:
+        """Subject → the last row that a receiver got: about these subjects, or about all."""
         with self.database.read() as c:
-            return rows.last_sent(c, receiver)
+            return rows.last_sent(c, receiver, subjects)
 
     def sent_batches(self, receiver: str, start: float, end: float) -> list[float]:
         """When messages went to a receiver in (start, end]."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from app.delivery.alertmanager import Alertmanager
 from app.delivery.annotations import Annotations
@@ -13,6 +12,7 @@ from app.delivery.beats import silent
 from app.delivery.grafana import Grafana
 from app.delivery.receivers import sender_of
 from app.delivery.sender import Batch, alone
+from app.delivery.timer import Timer
 from app.delivery.transport import SendError
 from app.delivery.webhook import Webhook
 from core.config_delivery import ReceiverConfig
@@ -23,18 +23,6 @@ log = logging.getLogger(__name__)
 ROUNDS = 100
 BLOCK_S = 30.0
 """A receiver that does not answer is left alone for at most so long, so that a page after its return is not late."""
-
-
-@dataclass
-class Clock:
-    """Something that is done every so often; a clock that was put back makes it due."""
-
-    every: float
-    last: float | None = None
-
-    def due(self, now: float) -> bool:
-        """Whether it is time."""
-        return self.last is None or not 0 <= now - self.last < self.every
 
 
 class Channel:
@@ -61,16 +49,16 @@ class Channel:
         self.error = ""
         """What went wrong with the last request that is no delivery (repeats, heartbeats, reading); "" if nothing."""
         spec = receiver.spec
-        self._resend = Clock(float(getattr(spec, "resend", 0.0)))
+        self._resend = Timer(float(getattr(spec, "resend", 0.0)))
         beat = getattr(spec, "heartbeat", None)
-        self._beat = Clock(float(beat)) if beat else None
+        self._beat = Timer(float(beat)) if beat else None
         self._was_silent = False
         self._reader = (
             Annotations(self.sender, receiver, store)
             if isinstance(self.sender, Grafana) and getattr(spec, "read", False)
             else None
         )
-        self._read = Clock(float(getattr(spec, "read_every", 60.0)))
+        self._read = Timer(float(getattr(spec, "read_every", 60.0)))
 
     def work(self) -> int:
         """Send what can be sent now; returns how many messages went out. Raises StoreError."""
@@ -92,7 +80,7 @@ class Channel:
             waiting = self._store.pending_deliveries(self.name)
             if not waiting:
                 return sent
-            told = self._store.last_sent(self.name)
+            told = self._store.last_sent(self.name, list({d.subject for d in waiting}))
             recent = (
                 self._store.sent_batches(self.name, now - self._limits.per, now)
                 if self._limits.limited
@@ -171,7 +159,7 @@ class Channel:
         if errors:
             self.error = "; ".join(e for e in errors if e)
 
-    def _try(self, timer: Clock, what: Callable[[float], object], now: float) -> str:
+    def _try(self, timer: Timer, what: Callable[[float], object], now: float) -> str:
         try:
             what(now)
         except SendError as error:

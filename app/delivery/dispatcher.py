@@ -15,8 +15,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event as StopEvent
 
-from app.delivery.channel import Channel, Clock
+from app.delivery.channel import Channel
 from app.delivery.outbox import Outbox
+from app.delivery.timer import Timer
 from app.services.deliveries import STATUS
 from core.beats import DELIVER
 from core.config import Config
@@ -26,7 +27,7 @@ from sql.store import Store
 log = logging.getLogger(__name__)
 
 LEASE, LEASE_S = "deliver", 30.0
-TICK_S, RETRY_S, NOTE_S = 1.0, 5.0, 10.0
+TICK_S, RETRY_S, NOTE_S = 2.0, 5.0, 10.0
 KEEP_S = 90 * 86400.0
 
 
@@ -60,7 +61,7 @@ class Dispatcher:
         self._running: dict[str, Future[int]] = {}
         self._led_until = -1.0
         self._led = False
-        self._note, self._clean = Clock(NOTE_S), Clock(86400.0)
+        self._note, self._clean = Timer(NOTE_S), Timer(86400.0)
         self._lock = threading.Lock()
 
     def leads(self) -> bool:

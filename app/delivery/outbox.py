@@ -8,6 +8,7 @@ from app.delivery.message import of_event, of_incident
 from app.delivery.planning import STALE_S, Step, told_at, wanted
 from app.delivery.receivers import wants_events
 from app.delivery.routing import GROUP_WAIT, Routing, Target
+from app.delivery.timer import Timer
 from core.attention import Decision, notifiable
 from core.config import Config
 from core.deliveries import Delivery, Face
@@ -23,6 +24,8 @@ SINCE, STARTED = "deliver.since", "deliver.started"
 MARGIN_S = 120.0
 ENDED_LATE_S = 3600.0
 """An incident is called over up to half an hour after its last evidence."""
+LOOK_BACK_S = 60.0
+"""How often to look for incidents that were over long ago without a receiver having been told."""
 TOLD_EVENTS = ("deploy", "release", "rollback", "flag", "scale", "config", "maintenance", "note")
 
 
@@ -32,6 +35,7 @@ class Outbox:
     def __init__(self, store: Store, config: Config) -> None:
         self.store, self.config = store, config
         self.routing = Routing.of(config)
+        self._look_back = Timer(LOOK_BACK_S)
 
     def fill(self, now: float) -> list[Delivery]:
         """Add what is missing as of ``now`` (Unix seconds); returns it. Raises StoreError."""
@@ -59,8 +63,9 @@ class Outbox:
     def _incidents(self, now: float, since: float) -> list[Delivery]:
         store = self.store
         found = {i.id: i for i in store.incidents(start=since - STALE_S - ENDED_LATE_S)}
-        for (_, subject), row in store.last_deliveries().items():
-            if row.face.living and subject not in found:
+        if self._look_back.due(now):
+            self._look_back.last = now
+            for subject in store.living_subjects() - set(found):
                 old = store.incident(subject)
                 if old is not None:
                     found[subject] = old
@@ -99,7 +104,7 @@ class Outbox:
         last: dict[tuple[str, str], Delivery],
     ) -> list[Delivery]:
         known = any(subject == i.id for _, subject in last)
-        escalates = known and i.severity == "page" and i.state != "resolved"
+        escalates = self.routing.escalates and known and i.severity == "page" and i.state != "resolved"
         first = told_at(self.store.deliveries_of(i.id)) if escalates else None
         targets = {t.receiver: t for t in self.routing.targets(i, handling, first, now)}
         out = []

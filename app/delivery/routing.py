@@ -76,6 +76,11 @@ class Routing:
         )
         return cls(routes, teams, frozenset(names))
 
+    @property
+    def escalates(self) -> bool:
+        """Whether anybody is ever told later than the others."""
+        return any(r.config.escalate_to for r in self.routes) or any(len(t.contacts) > 1 for t in self.teams)
+
     def team(self, incident: Incident) -> str:
         """The owning team; "" where nobody is named."""
         owner = owner_of(incident, self.teams)

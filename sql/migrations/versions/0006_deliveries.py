@@ -30,6 +30,7 @@ def upgrade() -> None:
     op.create_index("ix_deliveries_subject", "deliveries", ["subject", "receiver", "seq"], unique=True)
     op.create_index("ix_deliveries_state", "deliveries", ["state", "receiver"], unique=False)
     op.create_index("ix_deliveries_made", "deliveries", ["made_at"], unique=False)
+    op.create_index("ix_deliveries_sent", "deliveries", ["receiver", "sent_at"], unique=False)
     op.create_table(
         "leases",
         sa.Column("name", sa.Text(), nullable=False),

@@ -494,6 +494,7 @@ def test_certificates_are_verified(certificate: tuple[str, str]) -> None:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
+
     class Quiet(HTTPServer):
         def handle_error(self, request: Any, client_address: Any) -> None:
             return  # a client that refuses the certificate hangs up

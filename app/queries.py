@@ -91,6 +91,17 @@ def demonstration() -> Demo | None:
     return _demonstration(configuration().database)
 
 
+@st.cache_data(ttl=BRIEF, max_entries=4, show_spinner=False)
+def _catching_up(url: str) -> bool:
+    demo = _demonstration(url)
+    return demo is not None and demo_service.writes_past(demo, _newest(url), time.time())
+
+
+def catching_up() -> bool:
+    """Whether a demonstration is still writing its past: the screens then follow its newest data."""
+    return _catching_up(configuration().database)
+
+
 @st.cache_data(ttl=LONG, max_entries=4, show_spinner=False)
 def _dimensions(url: str, at: float | None) -> Dimensions:
     return Dimensions(*fleet.dimensions(shared_store(url), configuration(), at))

@@ -11,7 +11,6 @@ import streamlit as st
 
 from app import queries
 from app.services.explore import BYS, By, Drawing, Overlay, file_name, stats_of, to_csv
-from app.services.incident_view import kind_title
 from app.services.view import View
 from app.services.wording import capital, clock, compact, instant, listing, quantity, span, window
 from app.ui import charts, empty

@@ -8,6 +8,7 @@ import urllib.request
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from app.services.view import FRESH_SECONDS
 from core.errors import SourceError
 from sql.store import Store
 
@@ -42,6 +43,11 @@ def faults(demo: Demo) -> list[str]:
             return [str(name) for name in json.load(answer)["faults"]]
     except (OSError, ValueError, KeyError):
         return []
+
+
+def writes_past(demo: Demo, newest: float | None, now: float) -> bool:
+    """Whether the demonstration runs and has not come to the present yet: its newest data is old, and the fleet server answers."""
+    return newest is not None and now - newest > FRESH_SECONDS and bool(faults(demo))
 
 
 def trigger(demo: Demo, fault: str) -> None:

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.services.wording import utc_offset
 from core.frames import FloatArray
 
 WIDTH, HEIGHT = 1000.0, 100.0
 TICKS = tuple(m * 10.0**e for e in range(-3, 10) for m in (1, 3))
+FINER = tuple(
+    tuple(m * 10.0**e for e in range(-3, 10) for m in steps)
+    for steps in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(x / 10 for x in range(10, 100)))
+)
 TIME_STEPS = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
 
 
@@ -45,8 +50,21 @@ def number(value: float) -> str:
 def time_ticks(start: float, end: float, most: int = 6) -> list[float]:
     """Round times in the range, at most ``most``."""
     step = next((s for s in TIME_STEPS if (end - start) / s <= most), TIME_STEPS[-1])
-    first = -(-start // step) * step
+    ahead = utc_offset(end)
+    first = -(-(start + ahead) // step) * step - ahead
     return [float(t) for t in np.arange(first, end + 1e-6, step)]
+
+
+def log_ticks(low: float, high: float, most: int) -> list[float]:
+    """At most ``most`` round values from ``low`` to ``high``: 1 and 3 of each decade, finer where the range is narrow."""
+    ticks = [t for t in TICKS if low <= t <= high]
+    for finer in FINER:
+        if len(ticks) >= 2:
+            break
+        ticks = [t for t in finer if low <= t <= high]
+    while len(ticks) > most:
+        ticks = ticks[::2]
+    return ticks
 
 
 def path(t: FloatArray, value: FloatArray, frame: Frame) -> str:
@@ -64,10 +82,8 @@ def path(t: FloatArray, value: FloatArray, frame: Frame) -> str:
 
 
 def log_frame(start: float, end: float, values: Sequence[float]) -> tuple[Frame, list[float]]:
-    """A logarithmic frame around the values, and at most three round ticks in it."""
+    """A logarithmic frame around the values, and at most four round ticks in it."""
     good = [v for v in values if np.isfinite(v) and v > 0] or [0.1, 1.0]
     low, high = min(good) / 1.35, max(good) * 1.35
-    ticks = [t for t in TICKS if low <= t <= high]
-    while len(ticks) > 4:
-        ticks = ticks[::2]
+    ticks = log_ticks(low, high, 4)
     return Frame(start, end, low, high, log=True), ticks

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
-from app.services.lines import TICKS
+from app.services.lines import log_ticks
 from app.services.view import MAX_POINTS
 from app.services.wording import utc_offset, zone_word
 from app.ui.style import BLUE, RED

@@ -6,6 +6,7 @@ import streamlit as st
 
 from app import queries
 from app.services.demo import Demo, faults, trigger
+from app.services.wording import instant
 from core.errors import SourceError
 
 
@@ -15,10 +16,10 @@ def banner() -> None:
     if demo is None:
         return
     said, offer = st.columns([5, 1], vertical_alignment="center")
-    said.info(
-        "Demonstration: this fleet is simulated, everything that watches it is real.",
-        icon=":material/theater_comedy:",
-    )
+    text = "Demonstration: this fleet is simulated, everything that watches it is real."
+    if queries.catching_up():
+        text += f" Its past is still being written, up to {instant(queries.newest())} so far; the present follows by itself."
+    said.info(text, icon=":material/theater_comedy:")
     with offer.popover("Trigger a fault", width="stretch"):
         _trigger(demo)
 

@@ -7,24 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.services.lines import WIDTH, Frame, log_frame, number, path
 from app.services.wording import clock, compact, percent, quantity, seconds, zone_word
 from app.ui.html import Markup, div, esc
 from app.ui.html import span as inline
-from app.ui.pictures import (
-    HEIGHT,
-    LEVELS,
-    WIDTH,
-    Frame,
-    block,
-    image,
-    lane,
-    log_frame,
-    number,
-    path,
-    short,
-    time_axis,
-    value_axis,
-)
+from app.ui.pictures import LEVELS, block, image, lane, short, time_axis, value_axis
 from core.frames import FloatArray
 
 INK = "#808ca5"
@@ -172,15 +159,3 @@ def squares_picture(pools: Mapping[str, Sequence[tuple[str, float, str]]], scale
     shades = "".join(f'<span class="gf-shade gf-b{i}"></span>' for i in range(LEVELS))
     legend = Markup(f'<div class="gf-scale">normal {shades} {esc(scale)}</div>')
     return Markup(f'<div class="gf-heat" style="--names:{width}px">{"".join(lines)}{legend}</div>')
-
-
-def bar(share: float, normal: float, height: float = HEIGHT) -> Markup:
-    """A share 0..1 as a bar with a tick at its normal."""
-    if not np.isfinite(share):
-        return Markup('<div class="gf-lane"></div>')
-    tick = (
-        f'<div class="gf-tick" style="left:{min(normal, 1) * 100:.1f}%"></div>' if np.isfinite(normal) else ""
-    )
-    return Markup(
-        f'<div class="gf-lane gf-bar"><div class="gf-cell gf-rate" style="left:0;width:{min(share, 1) * 100:.1f}%"></div>{tick}</div>'
-    )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from app import queries
 from app.services.view import View
 from app.ui.filters import current_view
 from app.ui.guard import guard
@@ -14,10 +15,16 @@ EVERY_SECONDS = 15
 
 
 def live(body: Callable[[View], None]) -> None:
-    """Draw ``body`` for the current view, again every 15 s where ``as of`` follows the clock."""
+    """Draw ``body`` for the current view, again every 15 s where ``as of`` follows the clock (or a demonstration's past is being
+    written)."""
+    began_live = current_view().live
 
     def fragment() -> None:
         with guard():
-            body(current_view())
+            view = current_view()
+            if view.live and not began_live:
+                st.rerun()
+            body(view)
 
-    st.fragment(fragment, run_every=EVERY_SECONDS if current_view().live else None)()
+    follow = began_live or queries.catching_up()
+    st.fragment(fragment, run_every=EVERY_SECONDS if follow else None)()

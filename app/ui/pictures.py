@@ -16,7 +16,7 @@ from app.services.heat import HeatMap, HeatRow
 from app.services.latency import Series
 from app.services.lines import HEIGHT, WIDTH, Frame, log_frame, number, path, time_ticks
 from app.services.view import MAX_POINTS
-from app.services.wording import clock, count, quantity, seconds, utc_offset, window, zone_word
+from app.services.wording import clock, count, quantity, seconds, window, zone_word
 from app.ui.html import Markup, div, esc
 from app.ui.style import RED
 

@@ -31,6 +31,10 @@ PAGES = {
     "slos": (f"/slos?{AT}", "batch-ttft"),
     "quality": (f"/quality?{AT}", "stays clean"),
     "data-health": (f"/data-health?{AT}", "Signals found"),
+    "kv-cache": (f"/kv-cache?{AT}", "advice aims"),
+    "replicas": (f"/replicas?{AT}", "What happened"),
+    "explore": (f"/explore?{AT}", "What was odd"),
+    "settings": (f"/settings?{AT}", "Versions"),
 }
 
 

@@ -20,6 +20,10 @@ PAGES = {
     "slos": "app_pages/slos.py",
     "quality": "app_pages/quality.py",
     "health": "app_pages/data_health.py",
+    "kv": "app_pages/kv_cache.py",
+    "replicas": "app_pages/replicas.py",
+    "explore": "app_pages/explore.py",
+    "settings": "app_pages/settings.py",
 }
 
 

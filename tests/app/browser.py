@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,20 @@ def find_chromium() -> str | None:
 
 
 class Browser:
-    """Headless Chromium with one tab of ``width`` by ``height`` CSS pixels; ``dark`` sets the preferred colour scheme."""
+    """Headless Chromium with one tab of ``width`` by ``height`` CSS pixels; ``dark`` sets the preferred colour scheme;
+    ``arguments`` are further ones of the command line."""
 
     scheme: str = ""
 
-    def __init__(self, binary: str, *, width: int = 1440, height: int = 1000, dark: bool = False) -> None:
+    def __init__(
+        self,
+        binary: str,
+        *,
+        width: int = 1440,
+        height: int = 1000,
+        dark: bool = False,
+        arguments: Sequence[str] = (),
+    ) -> None:
         self._profile = tempfile.mkdtemp(prefix="gustfront-chromium-")
         self._process = subprocess.Popen(
             [
@@ -49,6 +58,7 @@ class Browser:
                 "--remote-debugging-port=0",
                 f"--user-data-dir={self._profile}",
                 f"--window-size={width},{height}",
+                *arguments,
                 "about:blank",
             ],
             stdout=subprocess.DEVNULL,

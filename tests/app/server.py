@@ -25,12 +25,20 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running_app(
-    config: Path, folder: Path, *, database: str | None = None, port: int | None = None
+    config: Path,
+    folder: Path,
+    *,
+    database: str | None = None,
+    port: int | None = None,
+    first_path: Path | None = None,
 ) -> Iterator[str]:
-    """``uvicorn app.asgi:app`` started in ``folder``; yields its base URL. RuntimeError with its output if it does not start."""
+    """``uvicorn app.asgi:app`` started in ``folder``; yields its base URL. RuntimeError with its output if it does not start.
+
+    ``first_path`` goes before the checkout on the path: a ``sitecustomize.py`` there is run at the start."""
     port = port or free_port()
+    path = os.pathsep.join(str(p) for p in (first_path, ROOT) if p is not None)
     env = {k: v for k, v in os.environ.items() if not k.startswith("GUSTFRONT_")}
-    env |= {"GUSTFRONT_CONFIG": str(config), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    env |= {"GUSTFRONT_CONFIG": str(config), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     if database is not None:
         env["GUSTFRONT_DATABASE"] = database
     log = folder / f"server-{port}.log"

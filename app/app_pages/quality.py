@@ -11,7 +11,7 @@ from app.services.quality_page import DIMENSIONS, QualityPage, per_10k
 from app.services.view import View
 from app.services.wording import brief, clock, instant, percent, span
 from app.storage import configuration
-from app.ui import empty, links, who
+from app.ui import empty, links, rating, who
 from app.ui.html import Tone, chip, chips, div, rows, show, table
 from app.ui.html import span as inline
 from app.ui.live import live
@@ -326,6 +326,8 @@ def body(view: View) -> None:
         samples(a)
     with st.container(border=True, gap="xsmall"):
         tasks(view)
+    with st.container(border=True, gap="xsmall"):
+        rating.labels(view)
     export(a)
 
 

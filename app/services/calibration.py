@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -54,15 +54,26 @@ class Next:
 
 
 def next_for(
-    store: Store, principal: Principal, auth: AuthConfig, batch: str, rater: str, *, origin: str = ""
+    store: Store,
+    principal: Principal,
+    auth: AuthConfig,
+    batch: str,
+    rater: str,
+    *,
+    origin: str = "",
+    read: Callable[[str], str | None] | None = None,
 ) -> Next | None:
     """The first output of the batch that ``rater`` has not labelled; None where none is left. Neither the rules' verdict nor
-    another's label comes along. Needs the permission to read texts; each look is in the audit log."""
+    another's label comes along. Needs the permission to read texts; each look is in the audit log. ``read`` (of a page, which
+    runs again and again) reads and logs instead."""
     queue = _queue(store, batch)
     done = {r.output for r in store.output_ratings(batch) if r.rater == rater}
     for item in queue:
         if item.output not in done:
-            text = texts.read_text(store, principal, auth, item.output, origin=origin)
+            if read is not None:
+                text = read(item.output)
+            else:
+                text = texts.read_text(store, principal, auth, item.output, origin=origin)
             return Next(item.output, item.place + 1, len(queue), text)
     return None
 

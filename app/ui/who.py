@@ -93,7 +93,11 @@ def output_text(output: str) -> str | None:
     if known is not None and time.time() - known[0] < LOOK_SECONDS and sees_texts():
         return known[1]
     text = texts.read_text(writing_store(), current(), configuration().auth, output, origin=_origin())
-    looks.clear()
+    for old in [k for k, v in looks.items() if time.time() - v[0] >= LOOK_SECONDS]:
+        del looks[old]
+    # A page may show two texts at once, a sample and one to label; more are not held.
+    while len(looks) > 1:
+        del looks[min(looks, key=lambda k: looks[k][0])]
     looks[output] = (time.time(), text)
     return text
 

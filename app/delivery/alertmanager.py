@@ -62,6 +62,7 @@ class Alertmanager:
     def __init__(self, spec: AlertmanagerReceiver) -> None:
         self._spec, self._client = spec, Client(spec)
         self.hold = float(spec.resolve_after)
+        self._beating_since = 0.0
 
     def send(self, batch: Batch, at: float) -> str:
         """All alerts of the batch in one request."""
@@ -78,11 +79,14 @@ class Alertmanager:
     def heartbeat(self, at: float) -> None:
         """The alert that fires while all parts live; route it to a service that notices when it stops."""
         every = float(self._spec.heartbeat or self._spec.resend)
+        self._beating_since = min(self._beating_since or at, at)
         self._post(
             [
                 {
                     "labels": {**self._spec.labels, "alertname": WATCHDOG, "severity": "none"},
                     "annotations": {"summary": "Gustfront collects, detects and delivers"},
+                    # without it Alertmanager takes the end for the start
+                    "startsAt": iso(round(self._beating_since, 3)),
                     "endsAt": iso(round(at + EXPIRE * every, 3)),
                 }
             ]

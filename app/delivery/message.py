@@ -180,7 +180,10 @@ def of_incident(
     i = incident
     known = action_for(i.kind)
     told = told_actions(i, "now")
-    first = clean(told[0] if told else known.now if known else "")
+    first = clean(known.now if known else told[0] if told else "")
+    if known:
+        first = f"{first.rstrip('.')} ({'needs a restart' if known.restart else 'no restart'})"
+    excluded = [r.kind for r in i.ruled_out if r.excluded]
     resolved = action == "resolve"
     return Message(
         type="incident",
@@ -200,10 +203,10 @@ def of_incident(
         ended_at=i.ended_at if resolved else None,
         cause=clean(capital(i.cause)).rstrip("."),
         confidence=i.confidence if i.cause else None,
-        runner_up=kind_title(i.runner_up) if i.runner_up else "",
-        ruled_out=tuple(kind_title(r.kind) for r in i.ruled_out if r.excluded)[:8],
+        runner_up=kind_title(i.runner_up) if i.runner_up and i.runner_up not in excluded else "",
+        ruled_out=tuple(dict.fromkeys(kind_title(k) for k in excluded))[:8],
         first=first,
-        risk=clean(known.risk) if known and not told else "",
+        risk=clean(known.risk) if known else "",
         avoid=clean(known.avoid) if known else "",
         owner=clean(handling.assignee or team, 100),
         acknowledged_by=clean(handling.acknowledged_by, 100),

@@ -569,3 +569,12 @@ def test_a_webhook_gets_a_heartbeat_only_while_collector_and_detector_live(
         now[0] += 10
         channel.work()
     assert len(hook.taken) == 4, "both have been silent for two minutes"
+
+
+def test_a_runner_up_that_was_ruled_out_is_not_said_to_be_possible() -> None:
+    said = dict(item().message.facts)
+    assert said["Else it would be"] == "Capacity shortfall"
+    assert said["First safe action"].endswith("Running sessions keep their cache (no restart)")
+    said = dict(item(runner_up="slow_replica").message.facts)
+    assert "Else it would be" not in said
+    assert said["Ruled out"] == "Slow replica, Engine wedged"

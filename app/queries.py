@@ -47,8 +47,8 @@ from detectors.quality.cascade import Cascade
 from sql.store import Store
 
 BRIEF, LONG, SLOW = 10.0, 60.0, 300.0
-"""What people change is read anew every ten seconds. What is only measured is kept for a minute: the key of a live view changes with
-each tick of fifteen seconds, so that only views of the past live so long."""
+"""What people change is read anew every ten seconds. What is only measured is kept for a minute: the key of a live view changes
+with each tick of fifteen seconds, so that only views of the past live so long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
     python -m bench.large_history FOLDER [--replicas 200] [--days 14] [--frame-hours 3]
 
-Writes ``FOLDER/gustfront.yaml`` and ``FOLDER/fleet.db``: pools of twenty replicas (two engines' bucket layouts), six classes with an
-objective each, a gateway log, sampled outputs, releases, and incidents of which one is open. The last hours are scraped every 15 s
-and written through the store as collectors do; the roll-ups of the days before are written into their table as the store would have
-left them (one row per series and minute, five minutes or hour), because four million scrapes take an hour to write and no screen
-reads them. Fixed seed.
+Writes ``FOLDER/gustfront.yaml`` and ``FOLDER/fleet.db``: pools of twenty replicas (two engines' bucket layouts), six classes
+with an objective each, a gateway log, sampled outputs, releases, and incidents of which one is open. The last hours are
+scraped every 15 s and written through the store as collectors do; the roll-ups of the days before are written into their table
+as the store would have left them (one row per series and minute, five minutes or hour), because sixteen million scrapes take
+hours to write and no screen reads them. Fixed seed.
 """
 
 from __future__ import annotations
@@ -52,14 +52,13 @@ slos:
 
 def layout(class_: str, edges: tuple[float, ...]) -> Layout:
     """What an engine of the fleet exports."""
-    own = {"class_": class_}
     return Layout(
         (
             *(column(s, class_=class_) for s in ("requests_running", "requests_waiting", "kv_cache_usage_ratio")),
             column("kv_cache_capacity"),
             column("gpu_sm_clock_hz", gpu="0"),
             *(
-                column(s, "counter", **own)
+                column(s, "counter", class_=class_)
                 for s in (
                     "prefix_cache_queries_tokens_total",
                     "prefix_cache_hit_tokens_total",
@@ -72,7 +71,7 @@ def layout(class_: str, edges: tuple[float, ...]) -> Layout:
             column("request_success_total", "counter", class_=class_, finish_reason="length"),
             column("evictions", "counter", class_=class_),
             *(
-                column(s, "histogram", edges, **own)
+                column(s, "histogram", edges, class_=class_)
                 for s in ("ttft_seconds", "request_latency_seconds", "queue_time_seconds")
             ),
             column("inter_token_latency_seconds", "histogram", ITL, class_=class_),

@@ -110,7 +110,7 @@ def turns(connection: Connection, start: float, end: float, pools: Sequence[str]
         c.cached_tokens,
     )
     query = select(*columns).where(c.ts >= start, c.ts < end, c.pool.in_(list(pools))).order_by(c.ts, c.id)
-    return [tuple(row) for row in connection.execute(query)]  # type: ignore[misc]
+    return [tuple(row) for row in connection.execute(query)]
 
 
 def erase(

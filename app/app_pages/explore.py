@@ -60,8 +60,20 @@ def axis(d: Drawing) -> tuple[dict[str, Any], float]:
         return charts.seconds_axis(values), 1.0
     if d.unit == "0..1":
         top = max([*values, 1.0])
-        return {"range": [0, top * 1.05], "ticksuffix": " %", "gridcolor": charts.GRID, "fixedrange": True, "zeroline": False}, scale  # fmt: skip
-    return {"rangemode": "tozero", "gridcolor": charts.GRID, "fixedrange": True, "zeroline": False, "tickformat": "~s" if max(values, default=0) >= 1000 else "~g"}, scale  # fmt: skip
+        return {
+            "range": [0, top * 1.05],
+            "ticksuffix": " %",
+            "gridcolor": charts.GRID,
+            "fixedrange": True,
+            "zeroline": False,
+        }, scale
+    return {
+        "rangemode": "tozero",
+        "gridcolor": charts.GRID,
+        "fixedrange": True,
+        "zeroline": False,
+        "tickformat": "~s" if max(values, default=0) >= 1000 else "~g",
+    }, scale
 
 
 def shapes(over: Overlay, view: View) -> list[dict[str, Any]]:
@@ -70,14 +82,33 @@ def shapes(over: Overlay, view: View) -> list[dict[str, Any]]:
     for i in over.incidents[:12]:
         a, b = max(i.started_at, view.start), min(i.ended_at or view.as_of, view.as_of)
         x0, x1 = charts.dates(np.array([a, b]))
-        out.append({"type": "rect", "xref": "x", "yref": "paper", "x0": x0, "x1": x1, "y0": 0, "y1": 1, "line": {"width": 0}, "fillcolor": "rgba(208,135,0,0.13)", "layer": "below"})  # fmt: skip
+        out.append(
+            {
+                "type": "rect",
+                "xref": "x",
+                "yref": "paper",
+                "x0": x0,
+                "x1": x1,
+                "y0": 0,
+                "y1": 1,
+                "line": {"width": 0},
+                "fillcolor": "rgba(208,135,0,0.13)",
+                "layer": "below",
+            }
+        )
     return out + [charts.mark(e.ts, colour=GREY) for e in over.events]
 
 
 def draw(d: Drawing, over: Overlay, view: View, key: str) -> None:
     """One signal."""
     unit = {"0..1": "%", "hertz": "MHz"}.get(d.unit, d.unit)
-    show(div(f"{d.signal.id}, {d.stat} by {d.by} ", inline(f"{unit} · step {span(d.step)}", class_="gf-soft"), class_="gf-h"))  # fmt: skip
+    show(
+        div(
+            f"{d.signal.id}, {d.stat} by {d.by} ",
+            inline(f"{unit} · step {span(d.step)}", class_="gf-soft"),
+            class_="gf-h",
+        )
+    )
     if not d.lines:
         empty.nothing("Nothing to draw.", d.why_empty)
         return
@@ -92,11 +123,10 @@ def draw(d: Drawing, over: Overlay, view: View, key: str) -> None:
             data += charts.band(line.t, line.low * scale, high * scale, colour)
         more: dict[str, Any] = {"hovertemplate": "%{y:.3~s} " + unit}
         if line.n is not None and line.minutes is not None:
-            t, count, minutes = charts.thin(line.t, line.n, line.minutes)
-            low, high = line.low, line.high
-            assert low is not None
-            assert high is not None
-            _, lo, hi = charts.thin(line.t, low, high)
+            _, count, minutes = charts.thin(line.t, line.n, line.minutes)
+            assert line.low is not None
+            assert line.high is not None
+            _, lo, hi = charts.thin(line.t, line.low, line.high)
             more = {
                 "customdata": [
                     [compact(c), window(m), quantity(a, d.unit), quantity(b, d.unit)]
@@ -106,23 +136,29 @@ def draw(d: Drawing, over: Overlay, view: View, key: str) -> None:
                 + unit
                 + " (%{customdata[2]} – %{customdata[3]}, n %{customdata[0]} over %{customdata[1]})",
             }
-            del t
         one = charts.line(line.t, line.value * scale, name=plain(line.name), colour=colour, **more)
         one["line"] = {"color": colour, "width": 1.6, "dash": dash}
         data.append(one)
     legend = div(
         *(
             inline(
-                Markup(f'<span class="gf-key" style="background:{CLASS_COLOURS[n % len(CLASS_COLOURS)]}"></span>'),
+                Markup(
+                    f'<span class="gf-key" style="background:{CLASS_COLOURS[n % len(CLASS_COLOURS)]}"></span>'
+                ),
                 esc(line.name),
             )
             for n, line in enumerate(d.lines)
         ),
         class_="gf-legend",
-    )  # fmt: skip
+    )
     show(legend)
     if d.total > len(d.lines):
-        show(div(f"The {len(d.lines)} of {d.total} curves that moved most; choose a pool to see others.", class_="gf-small gf-soft"))  # fmt: skip
+        show(
+            div(
+                f"The {len(d.lines)} of {d.total} curves that moved most; choose a pool to see others.",
+                class_="gf-small gf-soft",
+            )
+        )
     charts.show(
         data,
         {
@@ -175,9 +211,17 @@ def happened(over: Overlay, view: View) -> None:
         show(
             table(
                 ["when", "what", "where", ""],
-                [(clock(e.ts, relative_to=view.as_of), e.kind, e.replica or e.pool or "fleet", e.text[:120]) for e in newest[:8]],
+                [
+                    (
+                        clock(e.ts, relative_to=view.as_of),
+                        e.kind,
+                        e.replica or e.pool or "fleet",
+                        e.text[:120],
+                    )
+                    for e in newest[:8]
+                ],
             )
-        )  # fmt: skip
+        )
         if len(newest) > 8:
             show(div(f"and {len(newest) - 8} more", class_="gf-small gf-soft"))
 
@@ -223,7 +267,7 @@ def odd(view: View) -> None:
     sheet(frame, key="odd-rows")
     show(
         div(
-            f"{report.tested:,} series tested against the {span(report.past_seconds)} before; at most one in twenty rows is there by chance.",
+            f"{report.tested:,} series tested against the {span(report.past_seconds)} before; at most one in 20 rows is chance.",
             class_="gf-small gf-soft",
         )
     )

@@ -86,14 +86,31 @@ def numbers(p: KvPool) -> None:
     wasted = significant(p.wasted_s) if p.wasted_s > 0.005 else "0"
     show(
         div(
-            number("room r", r, meaning, "KV capacity ÷ (active sessions × mean context); at 1 the cache just holds them"),
-            number("prompt tokens found", ratio(p.hit), usual + sampled, "prefix cache hits ÷ look-ups, engines"),
-            number("KV in use", ratio(p.usage), f"normal {ratio(p.normal_usage, 'unknown')}", "Mean over replicas; high alone is healthy"),
-            number("recomputed", f"{compact(p.recomputed)}/s", f"prompt tokens; {wasted} GPU seconds a second", "Computed although normally found"),
+            number(
+                "room r",
+                r,
+                meaning,
+                "KV capacity ÷ (active sessions × mean context); at 1 the cache just holds them",
+            ),
+            number(
+                "prompt tokens found", ratio(p.hit), usual + sampled, "prefix cache hits ÷ look-ups, engines"
+            ),
+            number(
+                "KV in use",
+                ratio(p.usage),
+                f"normal {ratio(p.normal_usage, 'unknown')}",
+                "Mean over replicas; high alone is healthy",
+            ),
+            number(
+                "recomputed",
+                f"{compact(p.recomputed)}/s",
+                f"prompt tokens; {wasted} GPU seconds a second",
+                "Computed although normally found",
+            ),
             number("preemptions", thrown, f"a finished request · {evicted}"),
             class_="gf-answers",
         )
-    )  # fmt: skip
+    )
 
 
 def how(p: KvPool, model: KvCache) -> str:
@@ -101,10 +118,10 @@ def how(p: KvPool, model: KvCache) -> str:
     lines = [
         f"All numbers are of the last {span(model.seconds)}, by the formulas of the detectors.",
         p.room.text() if p.room is not None else NEEDED,
-        "prompt tokens found = prefix cache hits ÷ look-ups, by requests over replicas; normal: the median of five-minute values in the "
-        "three hours before the range.",
-        "recomputed = tokens computed × (normal hit rate − hit rate) ÷ (1 − hit rate); GPU seconds = the same share of the time spent on "
-        "prefill (mean time to first token without queue × requests a second, at most 1 a replica).",
+        "prompt tokens found = prefix cache hits ÷ look-ups, by requests over replicas; normal: the median of five-minute values "
+        "in the three hours before the range.",
+        "recomputed = tokens computed × (normal hit rate − hit rate) ÷ (1 − hit rate); GPU seconds = the same share of the time "
+        "spent on prefill (mean time to first token without queue × requests a second, at most 1 a replica).",
         "sampled outputs: cached over prompt tokens of the outputs sampled in the last half hour.",
     ]
     return "\n".join(lines)
@@ -258,7 +275,14 @@ def summary(model: KvCache) -> None:
 def body(view: View) -> None:
     """The live part."""
     model = queries.kv(view)
-    show(chips([chip(f"as of {instant(view.as_of)}", "grey" if view.live else "blue"), chip(f"now: the last {span(model.seconds)}")]))  # fmt: skip
+    show(
+        chips(
+            [
+                chip(f"as of {instant(view.as_of)}", "grey" if view.live else "blue"),
+                chip(f"now: the last {span(model.seconds)}"),
+            ]
+        )
+    )
     if not model.pools:
         with st.container(border=True, gap="xsmall"):
             empty.nothing(

@@ -60,11 +60,11 @@ DIGITS = {
     "accept_rate": 1,
 }
 HOW = (
-    f"Now: the last {NOW_STEPS * 5} minutes of five-minute roll-ups. Normal: the {BEFORE_STEPS * 5 // 60} hours before them (medians; "
-    "percentiles from all observations of those hours). Percentiles come from summed buckets and need 100 observations. Peers: the "
-    "median of the others of the pool. How far: 0 is normal or better, 1 the darkest shade; TTFT p99 is darkest at 20 times its "
-    "normal, hit rate at 60 points below it. Errors, aborts, temperature and Xid are of the last scrapes."
-)  # fmt: skip
+    f"Now: the last {NOW_STEPS * 5} minutes of five-minute roll-ups. Normal: the {BEFORE_STEPS * 5 // 60} hours before them "
+    "(medians; percentiles from all observations of those hours). Percentiles come from summed buckets and need 100 "
+    "observations. Peers: the median of the others of the pool. How far: 0 is normal or better, 1 the darkest shade; TTFT p99 is "
+    "darkest at 20 times its normal, hit rate at 60 points below it. Errors, aborts, temperature and Xid are of the last scrapes."
+)
 
 
 def squares(found: ReplicaTable, measure: str) -> None:
@@ -153,9 +153,11 @@ def all_of_them(found: ReplicaTable, view: View) -> None:
     frame = frame_of(found, view)
     show(
         div(
-            "All replicas ", inline("select one row for its charts, two to compare them", class_="gf-soft"), class_="gf-h"
+            "All replicas ",
+            inline("select one row for its charts, two to compare them", class_="gf-soft"),
+            class_="gf-h",
         )
-    )  # fmt: skip
+    )
     sheet(
         frame,
         key="replica-table",
@@ -281,11 +283,16 @@ def detail(found: ReplicaTable, view: View) -> None:
                 table(
                     ["when", "what", "where", ""],
                     [
-                        (clock(e.ts, relative_to=view.as_of), e.kind, e.replica or e.pool or "fleet", e.text[:120])
+                        (
+                            clock(e.ts, relative_to=view.as_of),
+                            e.kind,
+                            e.replica or e.pool or "fleet",
+                            e.text[:120],
+                        )
                         for e in sorted(model.events, key=lambda e: -e.ts)[:12]
                     ],
                 )
-            )  # fmt: skip
+            )
         else:
             empty.nothing("No release, restart or scaling in this range.")
     with right:

@@ -98,7 +98,14 @@ def body(view: View) -> None:
     s = queries.settings()
     n = len(s.problems)
     words = "valid" if n == 0 else ("1 problem" if n == 1 else f"{n} problems")
-    show(chips([chip(f"configuration {words}", "amber" if n else "green"), chip("read-only: change the file, it is read again by itself")]))  # fmt: skip
+    show(
+        chips(
+            [
+                chip(f"configuration {words}", "amber" if n else "green"),
+                chip("read-only: change the file, it is read again by itself"),
+            ]
+        )
+    )
     left, right = st.columns([1.6, 1])
     with left:
         first(s)

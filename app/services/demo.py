@@ -46,7 +46,7 @@ def faults(demo: Demo) -> list[str]:
 
 
 def writes_past(demo: Demo, newest: float | None, now: float) -> bool:
-    """Whether the demonstration runs and has not come to the present yet: its newest data is old, and the fleet server answers."""
+    """Whether the demonstration runs and has not come to the present yet: its newest data is old, its fleet server answers."""
     return newest is not None and now - newest > FRESH_SECONDS and bool(faults(demo))
 
 

@@ -1,16 +1,16 @@
 """Any stored signal over time, by class, pool, model or replica: what the Explore page draws and hands out as CSV.
 
-Roll-ups where the signal has them, else scrapes as far as they can be unpacked. Quantiles come from summed increments with interval,
-count and window; nothing is averaged that is not an average.
+Roll-ups where the signal has them, else scrapes as far as they can be unpacked. Quantiles come from summed increments with
+interval, count and window; nothing is averaged that is not an average.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """One signal. ``total`` curves were there, the most different :data:`MOST_LINES` are drawn; ``why_empty`` says why none is."""
+    """One signal. ``total`` curves were there, the :data:`MOST_LINES` that moved most are drawn; ``why_empty``: why none is."""
 
     signal: Signal
     stat: str
@@ -106,7 +106,11 @@ def _from_rollups(store: Store, view: View, signal: Signal, stat: str, by: By) -
             groups.setdefault(label, {})[key] = value
     lines = []
     for label, part in sorted(groups.items()):
-        line = _quantile_line(label, part, stat, view, begin, stop, step) if stat in QUANTILES else _sum_line(label, part, signal, stat, view, begin, stop, step)  # fmt: skip
+        line = (
+            _quantile_line(label, part, stat, view, begin, stop, step)
+            if stat in QUANTILES
+            else _sum_line(label, part, signal, stat, view, begin, stop, step)
+        )
         if np.isfinite(line.value).any():
             lines.append(line)
     return _drawing(signal, stat, by, step, lines, view, f"roll-ups of {span(step)}")
@@ -126,7 +130,16 @@ def _quantile_line(
     return Line(label, s.t, s.value, s.low, high, s.n, s.minutes)
 
 
-def _sum_line(label: str, part: latency.Matrix, signal: Signal, stat: str, view: View, begin: float, stop: float, step: float) -> Line:  # fmt: skip
+def _sum_line(
+    label: str,
+    part: latency.Matrix,
+    signal: Signal,
+    stat: str,
+    view: View,
+    begin: float,
+    stop: float,
+    step: float,
+) -> Line:
     size = latency.grid_size(begin, stop, step)
     top, n, seen = np.zeros(size), np.zeros(size), np.zeros(size, bool)
     gauges: list[FloatArray] = []
@@ -180,7 +193,11 @@ def _from_replicas(store: Store, view: View, signal: Signal, stat: str, by: By) 
     m = _measure(signal, stat)
     found = load_curves(store, view, [m], view.start, view.as_of, step, class_=view.class_)[m.id]
     if view.model:
-        models = {(r.target.pool, r.target.replica or r.target.address) for r in store.targets() if r.target.model == view.model}  # fmt: skip
+        models = {
+            (r.target.pool, r.target.replica or r.target.address)
+            for r in store.targets()
+            if r.target.model == view.model
+        }
         found = [c for c in found if (c.pool, c.replica) in models]
     known = [c for c in found if np.isfinite(c.value).any()]
     coarse = bool(known) and len(known[0].t) > 1 and known[0].t[1] - known[0].t[0] > step + 1
@@ -198,34 +215,51 @@ def _from_replicas(store: Store, view: View, signal: Signal, stat: str, by: By) 
     empty = ""
     if not known and not signal.per_replica:
         empty = (
-            f"{signal.id} is kept in scrapes only, of which {MAX_FRAMES:,} can be unpacked for one picture: choose a shorter range or "
-            "one pool. If it is not exported at all, Data health names the flag."
+            f"{signal.id} is kept in scrapes only, of which {MAX_FRAMES:,} can be unpacked for one picture: choose a shorter "
+            "range or one pool. If it is not exported at all, Data health names the flag."
         )
     return _drawing(signal, stat, by, used, lines, view, source, note, empty)
 
 
 def _across(signal: Signal) -> str:
-    return {"sum": "Sum", "max": "Largest", "mean": "Mean"}[signal.across] if signal.kind == "gauge" else ("Sum" if signal.kind in ("counter", "sum") else "Median")  # fmt: skip
+    if signal.kind == "gauge":
+        return {"sum": "Sum", "max": "Largest", "mean": "Mean"}[signal.across]
+    return "Sum" if signal.kind in ("counter", "sum") else "Median"
 
 
-def _joined(curves: Sequence[Curve], signal: Signal, key: object) -> list[Line]:
+def _joined(curves: Sequence[Curve], signal: Signal, key: Callable[[Curve], str]) -> list[Line]:
     groups: dict[str, list[Curve]] = {}
     for c in curves:
-        groups.setdefault(key(c), []).append(c)  # type: ignore[operator]
+        groups.setdefault(key(c), []).append(c)
     out = []
     word = _across(signal)
     for name, members in sorted(groups.items()):
         x = np.stack([c.value for c in members])
         known = np.isfinite(x).any(axis=0)
-        op = {"Sum": np.nansum, "Largest": np.nanmax, "Mean": np.nanmean, "Median": np.nanmedian}[word]
+        ops: dict[str, Any] = {
+            "Sum": np.nansum,
+            "Largest": np.nanmax,
+            "Mean": np.nanmean,
+            "Median": np.nanmedian,
+        }
         value = np.full(x.shape[1], np.nan)
         if known.any():
-            value[known] = op(x[:, known], axis=0)
+            value[known] = ops[word](x[:, known], axis=0)
         out.append(Line(name, members[0].t, value))
     return out
 
 
-def _drawing(signal: Signal, stat: str, by: By, step: float, lines: Sequence[Line], view: View, source: str, note: str = "", empty: str = "") -> Drawing:  # fmt: skip
+def _drawing(
+    signal: Signal,
+    stat: str,
+    by: By,
+    step: float,
+    lines: Sequence[Line],
+    view: View,
+    source: str,
+    note: str = "",
+    empty: str = "",
+) -> Drawing:
     kept = sorted(lines, key=lambda line: -_movement(line))[:MOST_LINES]
     kept.sort(key=lambda line: line.name)
     if not lines and not empty:
@@ -257,9 +291,10 @@ def _how(signal: Signal, stat: str, by: By, source: str) -> str:
     if stat in QUANTILES:
         least = P99_MIN_N if by == "replica" else latency.MIN_N
         how = (
-            f"Bucket increments are summed by {by}, then the {stat} is read from the sum: never an average of percentiles. Each point takes the "
-            f"shortest of 1, 5, 15{'' if by == 'replica' else ', 60'} min with {least} observations; the band joins bucket edges and the 95 % "
-            "order-statistic bound. On the last edge it means at least, on the first at most."
+            f"Bucket increments are summed by {by}, then the {stat} is read from the sum: never an average of percentiles. "
+            f"Each point takes the shortest of 1, 5, 15{'' if by == 'replica' else ', 60'} min with {least} observations; "
+            "the band joins bucket edges and the 95 % order-statistic bound. On the last edge it means at least, on the "
+            "first at most."
         )
     elif stat == "mean":
         how = "Sum of the observations over their number, both as increments of the step."
@@ -304,8 +339,17 @@ def to_csv(drawings: Sequence[Drawing]) -> bytes:
             for i, (t, v) in enumerate(zip(line.t, line.value, strict=True)):
                 more = [_cell(x, i) for x in (line.low, line.high, line.n, line.minutes)]
                 writer.writerow(
-                    [stamp(float(t)), d.signal.id, d.stat, d.unit, d.by, _inert(line.name), _number(float(v)), *more]
-                )  # fmt: skip
+                    [
+                        stamp(float(t)),
+                        d.signal.id,
+                        d.stat,
+                        d.unit,
+                        d.by,
+                        _inert(line.name),
+                        _number(float(v)),
+                        *more,
+                    ]
+                )
     return out.getvalue().encode()
 
 
@@ -330,11 +374,3 @@ def file_name(drawings: Sequence[Drawing], view: View) -> str:
 def described(drawing: Drawing) -> str:
     """``TTFT p99 by pool: a, b``."""
     return f"{drawing.signal.id}, {drawing.stat} by {drawing.by}: {listing([line.name for line in drawing.lines], 4)}"
-
-
-LABELS: Mapping[str, str] = {
-    "class": "workload class",
-    "pool": "pool",
-    "model": "model",
-    "replica": "replica",
-}

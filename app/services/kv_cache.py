@@ -41,12 +41,43 @@ MARK_S, STEP_S = 30.0, 15.0
 """A point of the trend reads two scrapes of each replica."""
 LIFETIME = "kv_block_lifetime_seconds"
 NEEDS = needs(
-    "running", "waiting", "kv", "kv_capacity", "hits", "queries", "preempted", "retracted", "finished", "evicted", "generated",
-    "sessions_running", "tier_loaded", "tier_stored", "tier_queries", "tier_hits", "store_read", "store_written",
-)  # fmt: skip
+    "running",
+    "waiting",
+    "kv",
+    "kv_capacity",
+    "hits",
+    "queries",
+    "preempted",
+    "retracted",
+    "finished",
+    "evicted",
+    "generated",
+    "sessions_running",
+    "tier_loaded",
+    "tier_stored",
+    "tier_queries",
+    "tier_hits",
+    "store_read",
+    "store_written",
+)
 SIGNALS = tuple(dict.fromkeys([*(n.signal for n in NEEDS), TTFT]))
 HISTS = tuple(f"{h}:mean" for h in (TTFT, "queue_time_seconds", IDLE, GAP, LIFETIME))
-MEASURES_NOW = ("hit", "miss", "work", "kv", "running", "waiting", "preempted", "finished", "preempted_per_finished", "evicted", "compute", "prefill_seconds", "n", "span")  # fmt: skip
+MEASURES_NOW = (
+    "hit",
+    "miss",
+    "work",
+    "kv",
+    "running",
+    "waiting",
+    "preempted",
+    "finished",
+    "preempted_per_finished",
+    "evicted",
+    "compute",
+    "prefill_seconds",
+    "n",
+    "span",
+)
 
 State = Literal["wrong", "coming", "watch", "fine", "unknown"]
 
@@ -71,8 +102,8 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class KvPool:
-    """One pool. ``sampled_hit``: cached share of the prompt tokens of sampled outputs, with how many outputs; ``wasted_s``: GPU seconds a
-    second spent on prompt tokens that are normally found (the pool's prefill time a token times what is computed beyond normal)."""
+    """One pool. ``sampled_hit``: cached share of the prompt tokens of sampled outputs, with how many outputs; ``wasted_s``: GPU
+    seconds a second spent on prompt tokens that are normally found."""
 
     pool: str
     state: State
@@ -127,9 +158,18 @@ def load(store: Store, view: View, learn: Learn | None = None) -> KvCache:
     m = now(w, cells, *MEASURES_NOW)
     details = kv_rows(store, view, w, m)
     pools = [
-        _pool(w, m, pool, idx, learnt.get(pool, {}), details, _trend(w, idx, learnt.get(pool, {}), begin), incidents)
+        _pool(
+            w,
+            m,
+            pool,
+            idx,
+            learnt.get(pool, {}),
+            details,
+            _trend(w, idx, learnt.get(pool, {}), begin),
+            incidents,
+        )
         for pool, idx in w.pools.items()
-    ]  # fmt: skip
+    ]
     order: dict[State, int] = {"wrong": 0, "coming": 1, "watch": 2, "unknown": 3, "fine": 4}
     pools.sort(key=lambda p: (order[p.state], natural(p.pool)))
     return KvCache(tuple(pools), incidents, RECENT_S, begin)

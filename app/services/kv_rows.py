@@ -21,8 +21,8 @@ LEAST = 6
 
 @dataclass(frozen=True, slots=True)
 class KvRow:
-    """One replica; NaN where not exported. ``recomputed``: prompt tokens a second computed beyond what the normal hit rate leaves;
-    ``wasted_s``: GPU seconds a second that costs, at this replica's own prefill time a token."""
+    """One replica; NaN where not exported. ``recomputed``: prompt tokens a second computed beyond what the normal hit rate
+    leaves; ``wasted_s``: GPU seconds a second that costs, at this replica's own prefill time a token."""
 
     pool: str
     replica: str
@@ -86,8 +86,9 @@ def recomputed(
 ) -> tuple[float, float]:
     """(prompt tokens a second computed beyond what the normal hit rate would leave, GPU seconds a second they cost).
 
-    ``computed``: prompt tokens a second not found in the cache. Of them ``(normal_hit − hit) ÷ (1 − hit)`` would normally have been found;
-    that share of the time spent on prefill (``prefill_s`` a request, at most the replica's whole time) was spent twice.
+    ``computed``: prompt tokens a second not found in the cache. Of them ``(normal_hit − hit) ÷ (1 − hit)`` would normally have
+    been found; that share of the time spent on prefill (``prefill_s`` a request, at most the replica's whole time) was spent
+    twice.
     """
     if not np.isfinite([hit, normal_hit, computed]).all() or hit >= 1:
         return float("nan"), float("nan")

@@ -1,4 +1,4 @@
-"""The last minutes of the fleet as detectors see them: their window, so that screens use their formulas and have none of their own."""
+"""The last minutes of the fleet as detectors see them, so that screens use their formulas and have none of their own."""
 
 from __future__ import annotations
 

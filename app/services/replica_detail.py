@@ -19,7 +19,22 @@ from core.incidents import Incident
 from core.records import Event
 from sql.store import Store
 
-SHOWN = ("ttft_p99", "ttft_p50", "itl_p99", "running", "waiting", "kv_usage", "hit_rate", "recomputed_per_request", "preemptions_per_request", "generation_rate", "finished_rate", "accept_rate", "sm_clock", "gpu_temperature")  # fmt: skip
+SHOWN = (
+    "ttft_p99",
+    "ttft_p50",
+    "itl_p99",
+    "running",
+    "waiting",
+    "kv_usage",
+    "hit_rate",
+    "recomputed_per_request",
+    "preemptions_per_request",
+    "generation_rate",
+    "finished_rate",
+    "accept_rate",
+    "sm_clock",
+    "gpu_temperature",
+)
 LEAST_PEERS = 2
 
 
@@ -53,7 +68,7 @@ def load(store: Store, view: View, pool: str, names: Sequence[str]) -> ReplicaDe
     charts, missing = [], []
     for m in measures:
         by_place = {(c.pool, c.replica): c for c in found[m.id] if np.isfinite(c.value).any()}
-        chosen = tuple(by_place[p] for p in places if p in by_place)  # type: ignore[index]
+        chosen = tuple(by_place[p] for p in places if p in by_place)
         if not chosen:
             missing.append(m.title)
             continue

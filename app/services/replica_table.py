@@ -1,4 +1,4 @@
-"""All replicas beside each other: each against its own normal and against its pool, from roll-ups per replica and the last scrapes."""
+"""All replicas beside each other: each against its own normal and its pool, from roll-ups per replica and the last scrapes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,18 @@ NOW_STEPS, BEFORE_STEPS = 3, 36
 LEAST_STEPS = 6
 """A normal needs half an hour of values."""
 LEAST_PEERS = 3
-MEASURED = ("ttft_p50", "ttft_p99", "itl_p99", "running", "waiting", "kv_usage", "hit_rate", "accept_rate", "generation_rate", "sm_clock")  # fmt: skip
+MEASURED = (
+    "ttft_p50",
+    "ttft_p99",
+    "itl_p99",
+    "running",
+    "waiting",
+    "kv_usage",
+    "hit_rate",
+    "accept_rate",
+    "generation_rate",
+    "sm_clock",
+)
 JUDGED = ("ttft_p99", "itl_p99", "waiting", "kv_usage", "hit_rate", "accept_rate", "sm_clock")
 """Measures whose deviation makes a replica stand out."""
 PLACE = tuple[str, str]
@@ -46,8 +57,8 @@ NEEDS = (
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One measure of one replica: now, its own normal, the median of its pool; NaN where not known. ``own`` and ``peers``: how far
-    it is from them in the bad direction, 0 to 1 (the scale of the heat map)."""
+    """One measure of one replica: now, its own normal, the median of its pool; NaN where not known. ``own`` and ``peers``: how
+    far it is from them in the bad direction, 0 to 1 (the scale of the heat map)."""
 
     now: float
     normal: float
@@ -58,8 +69,8 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRow:
-    """One replica. ``values`` by measure; errors, aborts (a second), temperature, Xid and rank spread of the last scrapes, None where not
-    exported. ``started``: start of its process or its last restart that was seen."""
+    """One replica. ``values`` by measure; errors, aborts (a second), temperature, Xid and rank spread of the last scrapes, None
+    where not exported. ``started``: start of its process or its last restart that was seen."""
 
     pool: str
     replica: str
@@ -100,8 +111,8 @@ class ReplicaRow:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTable:
-    """All replicas, the oddest first. ``recent_s`` seconds of scrapes are what errors and hardware come from; ``end`` is the end of the
-    last five minutes that count."""
+    """All replicas, the oddest first. ``recent_s`` seconds of scrapes are what errors and hardware come from; ``end`` is the
+    end of the last five minutes that count."""
 
     rows: tuple[ReplicaRow, ...]
     end: float
@@ -244,12 +255,14 @@ def _quantiles(m: Measure, found: Sequence[Part]) -> tuple[FloatArray, FloatArra
         hists: dict[tuple[float, ...], IntArray] = {
             edges: np.stack(
                 [
-                    p.hists[edges][part_of].sum(axis=0) if edges in p.hists else np.zeros(len(edges) + 1, np.int64)
+                    p.hists[edges][part_of].sum(axis=0)
+                    if edges in p.hists
+                    else np.zeros(len(edges) + 1, np.int64)
                     for p in found
                 ]
             )
             for edges in layouts
-        }  # fmt: skip
+        }
         series = trailing_quantiles(hists, m.q, windows=[1.0], min_n=P99_MIN_N)
         value = np.where(
             series.state == 1, series.low, np.where(series.state == 2, series.high, series.value)

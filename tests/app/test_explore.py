@@ -16,8 +16,8 @@ from sql.store import Store
 from tests.app.history import END, HOSTILE, PER_TICK, TICK, History
 
 
-def view_at(t: float, length: float = 3600.0, **more: str) -> View:
-    return make_view(t + 1e6, END, length=length, as_of=t, **more)
+def view_at(t: float, length: float = 3600.0, pool: str = "") -> View:
+    return make_view(t + 1e6, END, length=length, as_of=t, pool=pool)
 
 
 def test_a_p99_is_the_one_that_the_class_cards_show_with_interval_and_count(storm_history: History) -> None:

@@ -101,8 +101,16 @@ def session_history(folder: Path) -> str:
         for k in range(ticks):
             counts = counts + np.array([40_000, 36_000, 0, 10, 0, 0])
             rows.append(
-                Reading(target, START + 15.0 * (k + 1), layout, np.array([5.0, 500_000.0, 0.5]), counts.copy(), np.array([7.0 * (k + 1)]), start=START - 60)
-            )  # fmt: skip
+                Reading(
+                    target,
+                    START + 15.0 * (k + 1),
+                    layout,
+                    np.array([5.0, 500_000.0, 0.5]),
+                    counts.copy(),
+                    np.array([7.0 * (k + 1)]),
+                    start=START - 60,
+                )
+            )
     for second in range(0, 9600, 2):
         many = 60 if second > 9000 else 20
         for k in range(1 if second <= 9000 else 3):

@@ -32,7 +32,8 @@ def test_values_are_now_normal_and_the_others_of_the_pool(storm_history: History
     row = found.row("coder", "coder-0")
     assert row is not None
     hit = row.values["hit_rate"]
-    assert (hit.now, hit.normal) == (pytest.approx(0.0), pytest.approx(0.95))
+    assert hit.now == pytest.approx(0.0)
+    assert hit.normal == pytest.approx(0.95)
     # coder-1 finds nothing, coder-2 95 %: the median of the two others.
     assert hit.pool == pytest.approx(0.475)
     assert row.values["waiting"].now == pytest.approx(30.0)

@@ -279,3 +279,18 @@ def test_a_day_of_minutes_for_three_classes_and_four_layouts_takes_a_fraction_of
             trailing_quantiles(layouts, 0.99)
         best = min(best, time.perf_counter() - start)
     assert best < 0.3  # measured 36 ms on a shared core
+
+
+def test_observations_known_only_to_be_late_enter_a_trailing_percentile_as_they_enter_a_single_one() -> None:
+    random = np.random.default_rng(5)
+    answered = random.poisson(8, (90, len(VLLM) + 1))
+    gone = random.poisson(1, (90, len(VLLM) + 1))
+    series = trailing_quantiles({VLLM: answered}, 0.9, min_n=300, censored={VLLM: gone})
+    for end, minutes in ((89, series.window[89]), (70, series.window[70])):
+        rows = slice(int(end + 1 - minutes), end + 1)
+        one = quantile(
+            [(VLLM, answered[rows].sum(axis=0))], 0.9, 300, censored=[(VLLM, gone[rows].sum(axis=0))]
+        )
+        found, _ = series[end]
+        assert (found.n, found.state, found.low, found.high) == (one.n, one.state, one.low, one.high)
+        assert found.value == pytest.approx(one.value)

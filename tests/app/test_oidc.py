@@ -14,7 +14,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from app.services.wording import stamp
+from core.records import OutputRecord
 from sql.store import Store
+from tests.app import history
 from tests.app.browser import browser, find_chromium
 from tests.app.history import END, History
 from tests.app.identity_provider import CLIENT, SECRET, Provider, provider
@@ -33,13 +35,26 @@ MAL = {"sub": "4", "preferred_username": "mal", "email": "ann@example.org", "ema
 
 
 @pytest.fixture(scope="module")
-def app(storm_history: History, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Provider]]:
+def mine(tmp_path_factory: pytest.TempPathFactory) -> History:
+    """A history of this module's own, with a text: its tests write."""
+    made = history.make(tmp_path_factory.mktemp("mine"))
+    bad = OutputRecord(
+        "bad-1", END - 30, END - 60, "coding-agent", pool="coder", replica="coder-0", session="s",
+        verdict="hard", rules={"char_run": 64.0}, text="a secret " + "!" * 64, random=True,
+    )  # fmt: skip
+    with Store.open(made.url) as store:
+        store.add_outputs([bad])
+    return made
+
+
+@pytest.fixture(scope="module")
+def app(mine: History, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Provider]]:
     folder = tmp_path_factory.mktemp("oidc")
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with provider(f"{url}/oauth2callback") as idp:
         (folder / "gustfront.yaml").write_text(
-            storm_history.config.read_text()
+            mine.config.read_text()
             + f"""
 auth:
   mode: oidc
@@ -187,7 +202,7 @@ def test_a_foreign_page_cannot_act_with_a_signed_in_visitor(app: tuple[str, Prov
 @pytest.mark.browser
 @pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed")
 def test_a_person_signs_in_from_a_link_sees_who_they_are_and_signs_out(
-    app: tuple[str, Provider], storm_history: History, tmp_path: Path
+    app: tuple[str, Provider], mine: History, tmp_path: Path
 ) -> None:
     url, idp = app
     at = f"as_of={stamp(END)}"
@@ -209,18 +224,20 @@ def test_a_person_signs_in_from_a_link_sees_who_they_are_and_signs_out(
         assert (me["name"], me["role"]) == ("rob", "responder")
         tab.open(f"{url}/quality?{at}")
         tab.wait_for_text("Texts of outputs are shown to admin; you are responder.", seconds=60)
-        tab.evaluate(
-            "[...document.querySelectorAll('button')].find(b => b.innerText.includes('Sign out')).click()"
-        )
+        tab.wait_until_idle(seconds=60)
+        out = "[...document.querySelectorAll('button')].find(b => b.innerText.includes('Sign out'))"
+        tab.wait_for(out)
+        tab.screenshot(tmp_path / "signed-in.png", full=False)
+        tab.evaluate(f"{out}.click()")
         tab.wait_for_text("Sign in to see", seconds=60)
     with browser() as tab:
         idp.person = dict(ANN)
         tab.open(f"{url}/quality?{at}")
         tab.wait_for_text("Sign in to see")
         tab.evaluate("document.querySelector('a.go').click()")
-        tab.wait_for_text("The damage is between", seconds=90)
+        tab.wait_for_text("a secret", seconds=90)
         tab.wait_until_idle(seconds=60)
-    with Store.open(storm_history.url, read_only=True) as store:
+    with Store.open(mine.url, read_only=True) as store:
         looks = [a for a in store.audit(limit=50) if a.action == "read output text"]
     assert {a.who for a in looks} == {"ann"}
     assert len({a.subject for a in looks}) == len(looks)

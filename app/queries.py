@@ -276,6 +276,16 @@ def receivers() -> list[ReceiverState]:
     return _receivers(configuration().database)
 
 
+@st.cache_data(ttl=BRIEF, max_entries=4, show_spinner=False)
+def _delivery_stopped(url: str) -> str:
+    return deliveries.not_running(shared_store(url), configuration(), time.time())
+
+
+def delivery_stopped() -> str:
+    """Why nobody is told of anything although somebody should be; "" while all is well."""
+    return _delivery_stopped(configuration().database)
+
+
 def forget_receivers() -> None:
     """After a test: read them anew."""
     _receivers.clear()

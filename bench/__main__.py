@@ -20,6 +20,7 @@ BENCHES = {
     "store": ("ingest rate, bytes a sample, roll-up reads", []),
     "rollup_p99": ("p99 per class over 24 h for 200 replicas from roll-ups", []),
     "app": ("first render and rerun of the screens in Chromium", []),
+    "screens": ("all screens over 200 replicas and 14 days, and 25 visitors at once", []),
     "text": ("text rules: speed, recall and false positives", []),
     "documents": ("hard text rules on ordinary documents of this machine", []),
     "load_verdict": ("size and power of the load verdict by simulation", ["--runs", "40"]),

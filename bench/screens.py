@@ -1,6 +1,6 @@
 """How long the screens take with 200 replicas and 14 days of history: in Chromium, and for many visitors at once.
 
-    python -m bench.screens FOLDER [--repeat 3] [--sessions 25] [--pages now,slos,...] [--json]
+    python -m bench.screens [FOLDER] [--repeat 3] [--sessions 25] [--pages now,slos,...] [--json]
 
 ``FOLDER`` is what ``python -m bench.large_history FOLDER`` wrote. *First render*: a tab opens a page of a server that is up
 (*cold*: the first time; nothing is remembered of that page), until the script has ended and everything is drawn. *Rerun*: from
@@ -29,7 +29,7 @@ from websockets.typing import Origin, Subprotocol
 
 from app.services.wording import stamp
 from bench.app import click
-from bench.large_history import END
+from bench.large_history import END, write
 from tests.app.browser import Browser, browser
 from tests.app.server import running_app
 
@@ -181,21 +181,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path)
+    parser.add_argument(
+        "folder", type=Path, nargs="?", help="of bench.large_history; by default one is written first"
+    )
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--sessions", type=int, default=25)
     parser.add_argument("--pages", default=",".join(PAGES))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    config = options.folder.absolute() / "gustfront.yaml"
-    if not config.exists():
-        raise SystemExit(f"{config} does not exist. Fix: python -m bench.large_history {options.folder}")
-    with tempfile.TemporaryDirectory() as folder, running_app(config, Path(folder)) as base:
-        found: dict[str, object] = dict(
-            pages(base, [p for p in options.pages.split(",") if p], options.repeat)
-        )
-        if options.sessions:
-            found["sessions"] = visitors(base, options.sessions)
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        if options.folder is None:
+            config = write(folder, replicas=200, days=14.0, frame_hours=3.0)
+        else:
+            config = options.folder.absolute() / "gustfront.yaml"
+        if not config.exists():
+            raise SystemExit(f"{config} does not exist. Fix: python -m bench.large_history {options.folder}")
+        with running_app(config, folder) as base:
+            names = [p for p in options.pages.split(",") if p]
+            found: dict[str, object] = dict(pages(base, names, options.repeat))
+            if options.sessions:
+                found["sessions"] = visitors(base, options.sessions)
     print(json.dumps(found) if options.json else "\n".join(f"{k:12} {v}" for k, v in found.items()))
 
 

@@ -136,6 +136,13 @@ def body(view: View) -> None:
             "first match wins",
         )
         block("Teams", ["team", "settings"], s.teams, "No team: incidents have no owner.")
+        block(
+            "API tokens",
+            ["name", "id", "role", "scopes", "state", "last used"],
+            s.tokens,
+            "None: gustfront tokens create makes one.",
+            "never their secrets",
+        )
         detectors(s)
     with right:
         commands(s)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import orjson
 from pydantic import BaseModel
 
-from app.services.wording import promise, seconds, span, stamp
+from app.services.wording import instant, promise, seconds, span, stamp
 from core.config import Config, hide_password, load_config
 from core.config_errors import ConfigErrors
 from core.config_models import SourceConfig
@@ -27,6 +27,7 @@ from detectors.normal import GAP_S, MIN_BLOCKS
 from detectors.registry import detectors
 from detectors.service import DEPTH_S
 from sql.engine import database_file
+from sql.people import TokenRow
 from sql.store import Store
 
 SECRET_WORDS = ("password", "token", "secret", "key", "header", "credential", "webhook")
@@ -97,12 +98,14 @@ class Settings:
     detectors: tuple[DetectorLine, ...]
     learning: str
     disk: Disk
+    tokens: tuple[tuple[str, ...], ...]
     versions: tuple[tuple[str, str], ...]
     commands: tuple[tuple[str, str], ...]
 
 
 def load(store: Store, config: Config) -> Settings:
     """Everything on the page."""
+    newest = store.newest()
     return Settings(
         file=str(config.path) if config.path else "none: built-in defaults",
         database=config.database_shown,
@@ -119,8 +122,9 @@ def load(store: Store, config: Config) -> Settings:
         detectors=_detectors(store, config),
         learning=learning(),
         disk=_disk(store, config),
+        tokens=tuple(_token(row, newest or 0.0) for row in store.tokens()),
         versions=versions(),
-        commands=commands(config, store.newest() or 0.0),
+        commands=commands(config, newest or 0.0),
     )
 
 
@@ -272,6 +276,17 @@ def learning() -> str:
         "new replica takes its pool's. False alarms: tests of one tick fire by chance with p < 10⁻⁶; on the labelled histories "
         "that detection is measured by, none in 3.9 replica-weeks, at most 0.77 a replica-week (95 %)."
     )
+
+
+def _token(row: TokenRow, now: float) -> tuple[str, ...]:
+    """(name, the part that may be shown, role, scopes, state, last use) of an API token."""
+    state = "valid"
+    if row.revoked_at is not None:
+        state = f"revoked by {row.revoked_by or 'unknown'}"
+    elif row.expires_at is not None:
+        state = f"valid until {instant(row.expires_at)}" if row.expires_at > now else "expired"
+    used = instant(row.last_used_at) if row.last_used_at is not None else "never"
+    return (row.name, row.id, row.role, ", ".join(row.scopes) or "all", state, used)
 
 
 def _disk(store: Store, config: Config) -> Disk:

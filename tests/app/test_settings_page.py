@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from app.services import settings_page
-from core.config import load_config
+from core.config import Config, load_config
 from core.kinds import KINDS
+from sql.people import TokenRow
 from sql.store import Store
 from tests.app.history import History
 
@@ -51,6 +52,15 @@ intake: {{tokens: ["{"ab" * 32}"]}}
     assert "ab" * 32 not in text
     assert "1 set, not shown" in text
     assert "http://engine-0:8000" in text
+
+
+def test_api_tokens_are_listed_without_what_could_be_used(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'tokens.db'}"
+    with Store.open(url) as store:
+        store.add_token(TokenRow("gf1", "grafana", "d" * 64, "viewer", ("read",), 100.0, "ops"))
+        page = settings_page.load(store, Config.built_in())
+    assert page.tokens == (("grafana", "gf1", "viewer", "read", "valid", "never"),)
+    assert "d" * 64 not in repr(page)
 
 
 def test_of_an_address_only_scheme_and_host_are_shown() -> None:

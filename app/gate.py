@@ -32,6 +32,8 @@ OPEN = frozenset({"/healthz", "/readyz"})
 """Paths for machines that keep this one alive: they say nothing worth protecting."""
 SIGNED = "/api/v1/webhooks/github"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SIGNED, SIGNATURE = "/api/v1/webhooks/github", "x-hub-signature-256"
+"""What GitHub sends is signed with a secret of this installation, which stands in for a token."""
 INTAKE = ("/api/v1/outputs", "/api/v1/outcomes", "/api/v1/otlp/")
 
 
@@ -95,6 +97,9 @@ class Gate:
             if row is not None:
                 self._count(row.name, path, config)
                 return row, Identity(row.name, via="token")
+        if path == SIGNED and config.webhooks.github_secret_file and SIGNATURE in request.headers:
+            self._count(_peer(request), path, config)
+            return None  # the signature over the body says who it is; app.api_events checks it and takes nothing unsigned
         # From here on nothing but the way it came says who it is: an address, a proxy, a cookie that a browser adds by itself.
         _check_host(request.headers, config)
         if path == SIGNED and config.webhooks.github_secret_file is not None:

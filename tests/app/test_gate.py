@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import os
 import time
 from collections.abc import Iterator
@@ -216,6 +217,35 @@ def test_the_use_of_a_token_is_seen_in_the_list(proxied: tuple[httpx.Client, Sto
     assert row is not None
     assert row.last_used_from == "127.0.0.1"
     assert row.last_used_at == pytest.approx(time.time(), abs=30)
+
+
+def test_a_webhook_that_github_signed_needs_no_token_and_nothing_else_passes_with_it(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("github secret\n")
+    text = "database: sqlite:///./g.db\nwebhooks: {github_secret_file: ./secret}\n" + PROXY
+    (tmp_path / "gustfront.yaml").write_text(text)
+    Store.open(f"sqlite:///{tmp_path / 'g.db'}").close()
+    os.environ["FORWARDED_ALLOW_IPS"] = ""
+    body = b'{"action": "published", "release": {"tag_name": "v2"}, "repository": {"full_name": "a/b"}}'
+    right = "sha256=" + hmac.new(b"github secret", body, "sha256").hexdigest()
+    with (
+        running_app(tmp_path / "gustfront.yaml", tmp_path) as url,
+        httpx.Client(base_url=url, timeout=60) as client,
+    ):
+
+        def send(signature: str, path: str = "/api/v1/webhooks/github") -> httpx.Response:
+            headers = {
+                "content-type": "application/json",
+                "x-github-event": "release",
+                "host": "g.example.org",
+            }
+            signed = headers | ({"x-hub-signature-256": signature} if signature else {})
+            return client.post(path, content=body, headers=signed)
+
+        assert send(right).json()["stored"] == 1
+        error(send(right[:-1] + ("0" if right[-1] != "0" else "1")), 401, "bad_signature")
+        error(send(""), 403, "foreign_host")
+        error(send(right, "/api/v1/webhooks/generic"), 403, "foreign_host")
+        error(send(right, "/api/v1/events"), 403, "foreign_host")
 
 
 # ------------------------------------------------------------------------------------------------------------- audit

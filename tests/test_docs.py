@@ -68,6 +68,32 @@ def test_every_detector_has_a_page_with_rule_signals_and_look_alikes() -> None:
             assert word in page, f"{kind}: {word}"
 
 
+def test_every_endpoint_stands_in_the_api_document_and_nothing_else_does() -> None:
+    from app.api import endpoints
+    from app.openapi_intake import paths
+
+    rows = re.findall(
+        r"^\| `(GET|POST|DELETE|PUT|PATCH) (/api/v1/[^`]+)` \|", (DOCS / "api.md").read_text(), re.M
+    )
+    sent = {(method.upper(), path) for path, item in paths().items() for method in item}
+    assert sorted(rows) == sorted({(e.method, e.path) for e in endpoints()} | sent)
+
+
+def test_every_scope_and_every_tool_is_documented() -> None:
+    from app.mcp_tools import Toolbox
+    from app.services.people import LOCAL, SCOPES
+    from core.config import Config
+    from sql.store import Store
+
+    def never() -> Store:
+        raise AssertionError("nothing is opened for a list of names")
+
+    scopes = re.findall(r"^\| `(\w+:\w+)` \|", (DOCS / "security.md").read_text(), re.M)
+    assert sorted(scopes) == sorted(SCOPES)
+    tools = Toolbox(Config.built_in(), never, lambda: (never(), LOCAL)).names
+    assert re.findall(r"^\| `(\w+)` \|", (DOCS / "mcp.md").read_text(), re.M) == list(tools)
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]
     for page in pages:

@@ -73,8 +73,10 @@ def retry(request: Request) -> Answer:
 
 def receivers(request: Request) -> Answer:
     """Configured receivers and how they stand."""
-    found = service.receivers(shared_store(), configuration(), time.time())
-    return {"receivers": [r.as_json() for r in found]}
+    store, config, now = shared_store(), configuration(), time.time()
+    found = service.receivers(store, config, now)
+    stopped = service.not_running(store, config, now) or None
+    return {"receivers": [r.as_json() for r in found], "stopped": stopped}
 
 
 def test(request: Request) -> Answer:
@@ -92,6 +94,18 @@ def test(request: Request) -> Answer:
         )
     return service.delivery_json(done)
 
+
+_RECEIVERS: Schema = {
+    "type": "object",
+    "required": ["receivers", "stopped"],
+    "properties": {
+        "receivers": {"type": "array", "items": ref("Receiver")},
+        "stopped": {
+            **nullable("string"),
+            "description": "Why nobody is told of anything; null while delivery runs.",
+        },
+    },
+}
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
@@ -131,7 +145,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/api/v1/receivers",
         receivers,
         "Receivers, without secrets, and how they stand",
-        list_of("receivers", "Receiver"),
+        _RECEIVERS,
         "incidents:read",
     ),
     Endpoint(

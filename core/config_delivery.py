@@ -5,6 +5,7 @@ Secrets come from files (``*_file``, read again at each use, so that they may ro
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -69,8 +70,16 @@ class AlertmanagerReceiver(_Token):
     labels: dict[str, str] = Field(default_factory=dict, description="Labels added to every alert")
     heartbeat: PositiveDuration | None = Field(
         default=None,
-        description="How often the alert Watchdog is sent while collectors and detectors live; absent: never",
+        description="How often the alert GustfrontWatchdog is sent while collectors and detectors live; absent: never",
     )
+
+    @field_validator("labels")
+    @classmethod
+    def _names(cls, value: dict[str, str]) -> dict[str, str]:
+        for name in value:
+            if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name):
+                fail(f"{name!r} is no name of a label", "write letters, digits and underscores")
+        return value
 
 
 class SlackReceiver(_Http):

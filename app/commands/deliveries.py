@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from app.commands.acting import actor
-from app.commands.context import command, open_store, plain, print_json, settings, stderr, stdout
+from app.commands.context import command, open_store, plain, print_json, settings, stderr, stdout, warn
 from app.services.wording import instant
 from core.deliveries import Delivery
 
@@ -38,20 +38,25 @@ def list_(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """List deliveries, newest first, below how each receiver stands. Exit code 1 where one fails or has refused something."""
+    """List deliveries, newest first, below how each receiver stands. Exit code 1 where one fails or delivery is not running."""
     _list(receiver, state, incident, limit, as_json)
 
 
 def _list(receiver: str | None, state: str | None, incident: str | None, limit: int, as_json: bool) -> None:
-    from app.services.deliveries import check_state, delivery_json, receivers
+    from app.services.deliveries import check_state, delivery_json, not_running, receivers
 
     config, now = settings.load(), time.time()
     with open_store(config, read_only=True) as store:
         known = receivers(store, config, now)
+        stopped = not_running(store, config, now)
         rows = store.delivery_page(limit=limit, receiver=receiver, state=check_state(state), subject=incident)
     if as_json:
         print_json(
-            {"receivers": [r.as_json() for r in known], "deliveries": [delivery_json(d) for d in rows]}
+            {
+                "stopped": stopped or None,
+                "receivers": [r.as_json() for r in known],
+                "deliveries": [delivery_json(d) for d in rows],
+            }
         )
     else:
         table = _table("receiver", "kind", "to", "state", "", "error")
@@ -65,7 +70,9 @@ def _list(receiver: str | None, state: str | None, incident: str | None, limit: 
             stdout.print(_rows(rows))
         else:
             stdout.print(plain("No delivery."))
-    if any(r.state in ("failing", "parked") for r in known):
+        if stopped:
+            warn(stopped)
+    if stopped or any(r.state in ("failing", "parked") for r in known):
         raise typer.Exit(1)
 
 

@@ -30,6 +30,7 @@ def check(as_json: JsonOption = False) -> None:
         "sources": len(config.sources),
         "classes": [one.name for one in config.classes],
         "slos": [one.name for one in config.slos],
+        "receivers": [one.name for one in config.receivers],
     }
     if as_json:
         print_json(facts)

@@ -36,6 +36,7 @@ class Outbox:
         self.store, self.config = store, config
         self.routing = Routing.of(config)
         self._look_back = Timer(LOOK_BACK_S)
+        self._open: set[str] = set()
 
     def fill(self, now: float) -> list[Delivery]:
         """Add what is missing as of ``now`` (Unix seconds); returns it. Raises StoreError."""
@@ -63,12 +64,11 @@ class Outbox:
     def _incidents(self, now: float, since: float) -> list[Delivery]:
         store = self.store
         found = {i.id: i for i in store.incidents(start=since - STALE_S - ENDED_LATE_S)}
-        if self._look_back.due(now):
-            self._look_back.last = now
-            for subject in store.living_subjects() - set(found):
-                old = store.incident(subject)
-                if old is not None:
-                    found[subject] = old
+        for subject in self._elsewhere(now) - set(found):
+            old = store.incident(subject)
+            if old is not None:
+                found[subject] = old
+        self._open = {i.id for i in found.values() if i.state != "resolved"}
         if not found:
             return []
         handlings = store.handlings(found)
@@ -80,6 +80,13 @@ class Outbox:
             decision = self._decision(i, now, handling, silences, mutes, found)
             out += self._of_incident(i, now, since, handling, decision, last)
         return out
+
+    def _elsewhere(self, now: float) -> set[str]:
+        """Incidents that may have ended long ago by their evidence and only now by somebody's word."""
+        if not self._look_back.due(now):
+            return self._open
+        self._look_back.last = now
+        return self._open | {s for s in self.store.living_subjects() if ":" not in s}
 
     def _decision(
         self,
@@ -117,6 +124,7 @@ class Outbox:
                 decision,
                 routed=target is not None,
                 fresh_since=since - STALE_S,
+                touched=max(i.updated_at, handling.open_again_at or 0.0),
                 seen_since=since - MARGIN_S,
             )
             seq, before = (told.seq, told.face) if told is not None else (0, None)

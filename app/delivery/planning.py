@@ -53,11 +53,13 @@ def wanted(
     routed: bool,
     fresh_since: float,
     seen_since: float,
+    touched: float | None = None,
 ) -> list[Step]:
     """What one receiver must still be told of an incident.
 
     ``told``: the last delivery made for it. ``routed``: the receiver belongs to the incident by now. ``fresh_since``: an incident
-    without evidence since then is not opened anew. ``seen_since``: one that is over is told of only if it ended after that.
+    without evidence since then is not opened anew; ``touched`` is the time of the last evidence, or of a person's word.
+    ``seen_since``: one that is over is told of only if it ended after that.
     """
     before = told.face if told is not None else NOTHING_TOLD
     now = face_of(incident)
@@ -79,6 +81,6 @@ def wanted(
         if decision.notify and now != before:
             return [Step("update", now, decision.why)]
         return []
-    if not routed or not decision.notify or incident.updated_at < fresh_since:
+    if not routed or not decision.notify or (touched or incident.updated_at) < fresh_since:
         return []
     return [Step("open", now, decision.why)]

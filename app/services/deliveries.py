@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from app.delivery.beats import beats
 from app.services.people import Principal, allow
 from app.services.wording import instant, span
 from core.config import Config
@@ -91,6 +92,17 @@ def receivers(store: Store, config: Config, now: float) -> list[ReceiverState]:
     for name, t in sorted(tallies.items()):
         out.append(ReceiverState(name, "", "", "not configured", t, t.last_error))
     return out
+
+
+def not_running(store: Store, config: Config, now: float) -> str:
+    """Why nobody is told of anything although somebody should be; "" where delivery runs or nobody is to be told."""
+    if not config.receivers:
+        return ""
+    (beat,) = [b for b in beats(store, now) if b.part == "deliver"]
+    if beat.alive:
+        return ""
+    last = "it never ran" if beat.age is None else f"last heard of {span(beat.age)} ago"
+    return f"delivery is not running ({last}): start gustfront run, or gustfront deliver"
 
 
 def _state(t: Tally, error: str) -> str:

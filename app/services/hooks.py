@@ -127,7 +127,7 @@ def plain(body: object, c: Context, source: str = "api") -> Taken:
         at = _time(row.get("at"), f"{where}.at", c.now)
         made = _event(c, kind, _text(row.get("text"), 500), at, source, key, _text(row.get("pool")) or c.pool)
         out.append(replace(made, replica=_text(row.get("replica"), 200)))
-    return Taken(tuple(out))
+    return Taken(tuple(out), "" if out else "an empty list")
 
 
 # --- GitHub
@@ -237,7 +237,7 @@ def kubernetes(body: object, c: Context) -> Taken:
             out.append(one)
         else:
             ignored = one
-    return Taken(tuple(out), "" if out else ignored)
+    return Taken(tuple(out), "" if out else ignored or "an empty list")
 
 
 def _kubernetes(row: Json, c: Context) -> Event | str:
@@ -252,7 +252,7 @@ def _kubernetes(row: Json, c: Context) -> Event | str:
         if not name:
             raise InputError("eventmeta.name", "is missing", "send what kubewatch sends")
         at = _time(row.get("time"), "time", c.now)
-        kind = "deploy" if about.get("kind", "").lower() in {w.lower() for w in WORKLOADS} else "note"
+        kind = "deploy" if _text(about.get("kind")).lower() in {w.lower() for w in WORKLOADS} else "note"
         short = name.rpartition("/")[2]
         return _event(c, kind, f"{name} {reason.lower()}", at, "kubernetes", c.delivery, c.place(short))
     about = _map(row.get("involvedObject")) or _map(row.get("regarding"))

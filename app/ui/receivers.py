@@ -19,6 +19,8 @@ from core.errors import GustfrontError
 
 def chip_of() -> str:
     """The chip about receivers: which fail, or nothing where all is well or none is configured."""
+    if queries.delivery_stopped():
+        return chip("nobody is told: delivery is not running", "amber")
     ill = [r.name for r in queries.receivers() if r.state in ("failing", "parked")]
     if not ill:
         return ""
@@ -35,6 +37,9 @@ def receivers() -> None:
             "No receiver is configured: nobody is told of incidents.", "Add receivers: to the configuration."
         )
         return
+    stopped = queries.delivery_stopped()
+    if stopped:
+        st.text(f"{stopped[:1].upper()}{stopped[1:]}.")
     now = time.time()
     frame = pd.DataFrame(
         [

@@ -127,8 +127,9 @@ def test_the_list_shows_receivers_and_deliveries_and_its_exit_code_says_whether_
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "hook has taken the test message\n"
     done = run(folder, "deliveries", "list", "--json")
-    assert done.returncode == 0
+    assert done.returncode == 1
     listed = json.loads(done.stdout)
+    assert listed["stopped"].startswith("delivery is not running (it never ran)")
     assert (listed["receivers"][0]["state"], listed["deliveries"][0]["action"]) == ("ok", "test")
     hook.answer = lambda _: Answer(403, "forbidden")
     with Store.open(f"sqlite:///{folder / 'g.db'}") as store:
@@ -138,6 +139,7 @@ def test_the_list_shows_receivers_and_deliveries_and_its_exit_code_says_whether_
             done = run(folder, "deliveries")
             assert done.returncode == 1
             assert "1 refused" in done.stdout
+            assert "not running" not in done.stderr
             assert "[red]storm[/red]" in done.stdout
             assert "\x1b" not in done.stdout
             assert "a-secret-path" not in done.stdout

@@ -204,6 +204,19 @@ def test_a_merged_incident_ends_for_its_receivers_and_its_own_end_is_not_told_ag
     assert told(hook, "hook")[3:] == [("i-1", "resolve")]
 
 
+def test_what_a_person_opens_again_is_told_however_old_it_is(world: World, hook: Receiver) -> None:
+    world.open("i-1")
+    world.step(ticks=4)
+    world.end("i-1")
+    world.step(3600, ticks=6)
+    lifecycle.reopen(world.store, "i-1", MARA, at=world.time.now)
+    world.step(ticks=4)
+    assert told(hook, "hook") == [("i-1", "open"), ("i-1", "resolve"), ("i-1", "open")]
+    lifecycle.resolve(world.store, "i-1", MARA, at=world.time.now)
+    world.step(ticks=4)
+    assert told(hook, "hook")[3:] == [("i-1", "resolve")]
+
+
 def test_incidents_of_one_pool_within_a_short_time_go_out_together(world: World, hook: Receiver) -> None:
     for n in range(3):
         world.open(f"a-{n}")

@@ -46,6 +46,7 @@ def test_a_receiver_that_fails_is_seen_and_a_test_shows_whether_it_works(
     assert not page.exception
     tables = [d.value for d in page.dataframe if "receiver" in d.value.columns]
     assert [list(t["state"]) for t in tables] == [["unused"]]
+    assert "Delivery is not running (it never ran): start gustfront run, or gustfront deliver." in words(page)
     hook.answer = lambda _: Answer(500, "out of order")
     page.button(key="receiver-test").click().run()
     assert not page.exception

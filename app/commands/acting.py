@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from app.commands.context import open_store, plain, print_json, settings, stderr
+from app.commands.context import note_act, open_store, plain, print_json, settings, stderr
 from app.services.lifecycle import Acted
 from app.services.people import Principal
 from core.incidents import iso
@@ -34,6 +34,8 @@ def run_act(act: Callable[[Store], Acted], as_json: bool, words: Callable[[Acted
     config = settings.load()
     with open_store(config) as store:
         done = act(store)
+        for entry in done.written:
+            note_act(store, entry.action, done.incident.id, entry.who, text=entry.text)
         told = one(store, config, done.incident, at=time.time()) if as_json else None
     if told is not None:
         print_json(told)

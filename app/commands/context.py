@@ -8,6 +8,7 @@ Manners: progress and errors go to stderr; with ``--json`` stdout holds JSON alo
 from __future__ import annotations
 
 import functools
+import getpass
 import json
 import os
 import re
@@ -139,6 +140,18 @@ def open_store(config: Config, *, read_only: bool = False) -> Iterator[Store]:
     """The configured store, closed at the end."""
     with Store.open(config.database, read_only=read_only) as store:
         yield store
+
+
+def note_act(store: Store, action: str, subject: str = "", by: str = "", **detail: object) -> None:
+    """A line in the audit log for what the user of this machine did by a command, in the name of ``by``; ``store`` can write."""
+    from app.services import audit
+    from app.services.people import Principal
+
+    name = getpass.getuser()
+    given = {k: v for k, v in detail.items() if v not in (None, "", [], ())}
+    if by and by != name:
+        given["in_the_name_of"] = by
+    audit.record(store, Principal(name, "admin", None, "command"), action, subject, detail=given)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import typer
 
 from app.commands.context import (
     command,
+    note_act,
     open_store,
     plain,
     print_json,
@@ -207,4 +208,5 @@ def mark(
     config = settings.load()
     with open_store(config) as store:
         store.add_events([Event(ts=ts, kind=kind, text=text, pool=pool, replica=replica)])
+        note_act(store, "mark", kind, text=text, pool=pool, replica=replica)
     stderr.print("marked")

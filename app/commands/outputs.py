@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import orjson
 import typer
 
-from app.commands.context import command, open_store, plain, print_json, settings, stderr, warn
+from app.commands.context import command, note_act, open_store, plain, print_json, settings, stderr, warn
 from core.errors import ConfigError, InputError
 from core.records import Event
 
@@ -142,6 +142,7 @@ def erase(
         if request:
             done = store.erase(ids=request)
             outputs, outcomes = outputs + done[0], outcomes + done[1]
+        note_act(store, "erase", outputs=outputs, outcomes=outcomes)  # not whose they were
         store.add_events(
             [
                 Event(

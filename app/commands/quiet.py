@@ -10,7 +10,7 @@ from rich.table import Table
 
 from app.commands.acting import ByOption, actor, when
 from app.commands.analyse import JsonOption
-from app.commands.context import command, open_store, plain, print_json, settings, stderr, stdout
+from app.commands.context import command, note_act, open_store, plain, print_json, settings, stderr, stdout
 from core.errors import ConfigError
 from core.silences import about
 from core.times import parse_duration, parse_time
@@ -53,6 +53,7 @@ def silence(
     with open_store(settings.load()) as store:
         text = about(find(store, incident)) if incident else ",".join(matchers or ())
         made = make(store, text, actor(by), reason=reason, ends_at=end, starts_at=begin, at=now)
+        note_act(store, "silence", made.id, actor(by).name, matchers=made.matchers, reason=reason)
     if as_json:
         print_json(silence_json(made, now))
     else:
@@ -91,6 +92,7 @@ def mute(
             reason=reason,
             at=now,
         )
+        note_act(store, "mute", made.id, actor(by).name, matchers=made.matchers, reason=reason)
     if as_json:
         print_json(mute_json(made, now))
     else:
@@ -147,6 +149,7 @@ def unsilence(
     now = time.time()
     with open_store(settings.load()) as store:
         done = back(store, key, actor(by), at=now)
+        note_act(store, "unsilence", done.id, actor(by).name)
     if as_json:
         print_json(silence_json(done, now))
     else:
@@ -165,6 +168,7 @@ def unmute(
     now = time.time()
     with open_store(settings.load()) as store:
         done = back(store, key, actor(by), at=now)
+        note_act(store, "unmute", done.id, actor(by).name)
     if as_json:
         print_json(mute_json(done, now))
     else:

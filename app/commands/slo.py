@@ -13,7 +13,17 @@ import yaml
 from rich.table import Table
 
 from app.commands.analyse import JsonOption
-from app.commands.context import command, open_store, plain, print_json, settings, span, stderr, stdout
+from app.commands.context import (
+    command,
+    note_act,
+    open_store,
+    plain,
+    print_json,
+    settings,
+    span,
+    stderr,
+    stdout,
+)
 from core.errors import ConfigError, InputError
 from core.incidents import iso
 from core.times import parse_duration, parse_time
@@ -167,7 +177,9 @@ def exclude(
     who = author or getpass.getuser()
     one = Exclusion(first, last, who, reason.strip(), class_, pool, slo, time.time())
     with open_store(config) as store:
-        stdout.print(store.add_exclusion(one))
+        made = store.add_exclusion(one)
+        note_act(store, "exclude", made, who, start=start, end=end, reason=one.reason, slo=slo, pool=pool)
+        stdout.print(made)
 
 
 @slo_cli.command("exclusions")
@@ -183,6 +195,8 @@ def exclusions(
             raise InputError(
                 "--withdraw", "no exclusion of that id is in force", "see gustfront slo exclusions"
             )
+        if withdraw is not None:
+            note_act(store, "withdraw exclusion", withdraw)
         found = store.exclusions(withdrawn=True)
     rows = [
         {

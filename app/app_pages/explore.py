@@ -245,7 +245,7 @@ def odd(view: View) -> None:
         return
     if not report.rows:
         empty.nothing(
-            f"Nothing odd: {report.tested:,} series against the {span(report.past_seconds)} before.",
+            f"Nothing odd: {report.tested:,} series tested against the {span(report.past_seconds)} before.",
             "At most one in twenty of what would be listed is there by chance.",
         )
         return

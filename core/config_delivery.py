@@ -219,8 +219,8 @@ class ReceiverConfig(Section):
     max_messages: int = Field(
         default=20,
         ge=2,
-        description="""Most messages within per; what is more comes together in one digest. Not for alertmanager; pagerduty,
-    opsgenie and grafana get what is more later""",
+        description="""Most messages within per; what is more comes together in one digest; pagerduty and opsgenie get it later.
+    No limit for alertmanager and grafana""",
     )
     per: PositiveDuration = Field(default=10 * MINUTE, description="Span over which messages are counted")
     alertmanager: AlertmanagerReceiver | None = Field(default=None, description="An Alertmanager")

@@ -53,6 +53,7 @@ class Channel:
         beat = getattr(spec, "heartbeat", None)
         self._beat = Timer(float(beat)) if beat else None
         self._was_silent = False
+        self._taken: list[tuple[list[str], float, str, str]] = []
         self._reader = (
             Annotations(self.sender, receiver, store)
             if isinstance(self.sender, Grafana) and getattr(spec, "read", False)
@@ -75,6 +76,7 @@ class Channel:
 
     def _deliver(self) -> int:
         sent = 0
+        self._note_taken()
         for _ in range(ROUNDS):
             now = self._clock()
             waiting = self._store.pending_deliveries(self.name)
@@ -117,9 +119,16 @@ class Channel:
             log.exception("receiver %s: a delivery could not be made into a message", self.name)
             self._store.deliveries_failed(ids, now, f"internal error: {type(error).__name__}: {error}", None)
             return 0
-        self._store.deliveries_sent(ids, self._clock(), batch.id, reference)
         self._blocked, self._failures = None, 0
+        self._taken.append((ids, self._clock(), batch.id, reference))
+        self._note_taken()
         return 1
+
+    def _note_taken(self) -> None:
+        """Write down what was taken; while the database is away it is remembered, so that nothing is sent again for that."""
+        while self._taken:
+            self._store.deliveries_sent(*self._taken[0])
+            del self._taken[0]
 
     def _failed(self, batch: Batch, error: SendError, now: float, *, first: bool) -> None:
         rows = [i.delivery for i in batch.items]

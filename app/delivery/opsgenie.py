@@ -51,7 +51,7 @@ class Opsgenie:
 
     def _one(self, item: Item) -> None:
         m = item.message
-        if m.action in ("open", "test", "event") or (item.told is None and m.action == "update"):
+        if m.action in ("open", "test") or (item.told is None and m.action == "update"):
             self._call("POST", "/v2/alerts", alert_of(m, self._spec))
             if m.action == "test":
                 self._close(m)

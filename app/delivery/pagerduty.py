@@ -26,7 +26,7 @@ def details(m: Message) -> dict[str, str]:
 def event_of(item: Item, key: str) -> dict[str, Any]:
     """One event; an update triggers again with the same key, which renews what the alert shows."""
     m = item.message
-    resolve = m.action in ("resolve", "event")
+    resolve = m.action == "resolve"
     body: dict[str, Any] = {
         "routing_key": key,
         "event_action": "resolve" if resolve else "trigger",

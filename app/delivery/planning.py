@@ -65,7 +65,7 @@ def wanted(
     now = face_of(incident)
     if now.phase == "resolved":
         if before.living:
-            return [Step("resolve", now)]
+            return [Step("resolve", now, "the early warning is over" if before.phase == "announced" else "")]
         ended = max(incident.ended_at or 0.0, incident.updated_at)
         missed = told is None and routed and decision.notify and ended >= seen_since
         if missed and (incident.detected_at or incident.announced_at) is not None:

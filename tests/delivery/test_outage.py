@@ -9,6 +9,7 @@ import pytest
 
 from app.delivery.dispatcher import LEASE_S
 from core.deliveries import Delivery
+from core.errors import StoreError
 from sql.store import Store
 from tests.delivery.receiver import Answer, Receiver, receiver
 from tests.delivery.world import World, config_of, incident
@@ -274,3 +275,34 @@ def test_what_cannot_be_sent_for_days_is_given_up_and_says_so(world: World, hook
     (row,) = world.store.deliveries_of("i-1")
     assert row.state == "parked"
     assert row.error == "HTTP 503: ok; given up after 3 days"
+
+
+def test_a_database_that_goes_away_after_sending_causes_no_second_message(
+    world: World, hook: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.open("i-1")
+
+    def away(*_: Any, **__: Any) -> None:
+        raise StoreError("the database is away")
+
+    with monkeypatch.context() as m:
+        m.setattr(type(world.store), "deliveries_sent", away)
+        for _ in range(5):
+            try:
+                world.step(5)
+            except StoreError as error:
+                last = str(error)
+    assert last == "the database is away"
+    world.step(5, ticks=10)
+    assert told(hook) == {"i-1": ["open"]}
+    assert world.store.deliveries_of("i-1")[0].state == "sent"
+
+
+def test_an_early_warning_that_fades_is_told_as_over(world: World, hook: Receiver) -> None:
+    world.open("i-1", state="announced", severity="ticket", detected_at=None, announced_at=world.time.now)
+    world.step(ticks=4)
+    world.end("i-1")
+    world.step(ticks=4)
+    first, last = hook.items()
+    assert (first["phase"], first["detected_at"] is not None) == ("announced", True)
+    assert (last["action"], last["note"]) == ("resolve", "the early warning is over")

@@ -148,7 +148,7 @@ def ages(p: KvPool) -> list[tuple[object, ...]]:
 def trend(p: KvPool, model: KvCache, view: View) -> None:
     """r over the range."""
     if not np.isfinite(p.trend.r).any():
-        show(div("No trend of r: ", inline(NEEDED, class_="gf-soft"), class_="gf-small"))
+        show(div("No trend of r: it is not known here.", class_="gf-small gf-soft"))
         return
     source = {
         "blocks": "from block ages",

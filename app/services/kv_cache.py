@@ -24,7 +24,7 @@ from core.incidents import Incident
 from detectors.contract import Json
 from detectors.measures import TTFT, needs, now
 from detectors.sessions import moved_share
-from detectors.storm_warning import GAP, IDLE, NEEDED, Room, learn_room, outgrown, room
+from detectors.storm_warning import GAP, IDLE, Room, learn_room, outgrown, room
 from detectors.window import Window
 from sql.store import Store, TargetRow
 
@@ -315,7 +315,7 @@ def _state(
     usual = f" (normal {percent(normal_hit, 0)})" if np.isfinite(normal_hit) and np.isfinite(hit) else ""
     if here is not None:
         return "fine", f"The cache is not what is wrong: {found}{usual}, r {here.r:.2f}."
-    return "fine", f"The cache is not what is wrong: {found}{usual}. {NEEDED}"
+    return "fine", f"The cache is not what is wrong: {found}{usual}. No early warning: r is not known here."
 
 
 def _helps(

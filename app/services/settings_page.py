@@ -186,7 +186,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, float)):
-        return f"{value:,.15g}"
+        return f"{value:,.15g}" if abs(value) >= 10_000 else f"{value:.15g}"
     return _address(str(value))
 
 

@@ -43,13 +43,13 @@ def test_in_a_storm_the_cache_is_what_is_wrong_and_before_it_is_not(storm_histor
     assert before["coder"].hit == pytest.approx(0.95)
 
 
-def test_without_sessions_block_ages_or_keys_it_says_what_an_early_warning_needs(
+def test_without_sessions_block_ages_or_keys_there_is_no_early_warning_and_it_says_so(
     storm_history: History,
 ) -> None:
     with Store.open(storm_history.url, read_only=True) as store:
         (pool,) = [p for p in kv_cache.load(store, view_at(STORM - 60)).pools if p.pool == "coder"]
     assert pool.room is None
-    assert "--kv-cache-metrics" in pool.said
+    assert "No early warning" in pool.said
     assert pool.helps == ()
 
 

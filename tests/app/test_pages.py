@@ -267,3 +267,59 @@ def test_a_custom_range_and_a_mistyped_time_are_understood(
     ok(wrong)
     assert "Not a time" in wrong.error[0].value
     assert "showing history as of 2026-09-21 16:00 UTC" in words(wrong)
+
+
+def test_the_kv_cache_page_answers_first_and_names_the_flags_that_would_warn_earlier(
+    configured: pytest.MonkeyPatch, storm_history: History
+) -> None:
+    configured.setenv("GUSTFRONT_CONFIG", str(storm_history.config))
+    app = open_page("kv", as_of=stamp(END))
+    ok(app)
+    text = words(app)
+    assert "The cache is what is wrong on coder." in text
+    assert "--kv-cache-metrics" in text
+    assert "Open the incident" in [link.proto.label for link in app.get("page_link")]
+
+
+def test_the_replicas_page_puts_the_oddest_first_and_compares_two_from_the_address(
+    configured: pytest.MonkeyPatch, storm_history: History
+) -> None:
+    configured.setenv("GUSTFRONT_CONFIG", str(storm_history.config))
+    app = open_page("replicas", as_of=stamp(END), replica="coder / coder-2", other="coder / coder-0")
+    ok(app)
+    assert list(app.dataframe[0].value["replica"][:2]) == ["coder-0", "coder-1"]
+    text = words(app)
+    assert "2 of 5 replicas stand out" in text
+    assert "coder / coder-2" in text
+    assert "coder / coder-0" in text
+
+
+def test_explore_draws_two_signals_side_by_side_from_the_address(
+    configured: pytest.MonkeyPatch, storm_history: History
+) -> None:
+    configured.setenv("GUSTFRONT_CONFIG", str(storm_history.config))
+    app = open_page(
+        "explore",
+        as_of=stamp(END),
+        signal="ttft_seconds",
+        signal2="kv_cache_usage_ratio",
+        by2="replica",
+        pool="coder",
+    )
+    ok(app)
+    first, second = figures(app)
+    assert {trace["name"] for trace in first["data"] if "name" in trace} == {"coding-agent"}
+    assert {trace["name"] for trace in second["data"]} == {f"coder / coder-{i}" for i in range(3)}
+    # The storm is shaded, the release before it dotted.
+    assert {shape["type"] for shape in first["layout"]["shapes"]} == {"rect", "line"}
+
+
+def test_settings_show_the_file_and_what_is_wrong_with_it_now(
+    configured: pytest.MonkeyPatch, storm_history: History
+) -> None:
+    configured.setenv("GUSTFRONT_CONFIG", str(storm_history.config))
+    app = open_page("settings", as_of=stamp(END))
+    ok(app)
+    assert str(storm_history.config) in words(app)
+    assert "configuration valid" in words(app)
+    assert any(c.value.endswith(" check") for c in app.code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -58,26 +59,25 @@ def item_of(delivery: Delivery, told: Delivery | None = None) -> Item:
     return Item(delivery, Message.from_row(delivery.message), told)
 
 
+WORDS = {"open": "opened", "update": "changed", "resolve": "over"}
+
+
 def summary(items: Sequence[Item]) -> str:
-    """One line for several: ``3 incidents on coder: 2 opened, 1 over``."""
+    """One line for several: ``3 incidents on coder: 2 opened, 1 over``; ``2 incidents and 1 event on coder: 2 opened``."""
     if len(items) == 1:
         return items[0].message.headline
-    counts: dict[str, int] = {}
-    words = {
-        "open": "opened",
-        "update": "changed",
-        "resolve": "over",
-        "event": "events",
-        "test": "tests",
-    }
-    for i in items:
-        word = words[i.message.action]
-        counts[word] = counts.get(word, 0) + 1
+    incidents = {i.delivery.subject for i in items if i.message.type == "incident"}
+    others = len({i.delivery.subject for i in items}) - len(incidents)
+    whats = [_many(len(incidents), "incident"), _many(others, "event")]
     pools = sorted({p for i in items for p in i.message.pools})
     where = f" on {', '.join(pools[:3])}{' and others' if len(pools) > 3 else ''}" if pools else ""
+    counts = Counter(WORDS[i.message.action] for i in items if i.message.action in WORDS)
     told = ", ".join(f"{n} {w}" for w, n in counts.items())
-    subjects = len({i.delivery.subject for i in items})
-    return f"{subjects} {'incidents' if subjects > 1 else 'incident'}{where}: {told}"
+    return " and ".join(w for w in whats if w) + where + (f": {told}" if told else "")
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}{'s' if n > 1 else ''}" if n else ""
 
 
 def alone(item: Item) -> Batch:

@@ -578,3 +578,21 @@ def test_a_runner_up_that_was_ruled_out_is_not_said_to_be_possible() -> None:
     said = dict(item(runner_up="slow_replica").message.facts)
     assert "Else it would be" not in said
     assert said["Ruled out"] == "Slow replica, Engine wedged"
+
+
+def test_the_line_for_several_counts_incidents_and_events_apart() -> None:
+    from app.delivery.message import of_event
+    from app.delivery.sender import summary
+
+    one = item()
+    two = replace(one, delivery=replace(one.delivery, subject="i-2"))
+    over = item("resolve")
+    deploy = of_event(Event(T0, "deploy", "v2", "chat-a"), "event:1", config_of([]))
+    event = Item(replace(one.delivery, subject="event:1"), deploy)
+    assert summary([one]) == "KV eviction storm on coder-a: 96 → 12 % cache hits"
+    assert summary([one, two, over]) == "2 incidents on coder-a: 2 opened, 1 over"
+    assert summary([one, event]) == "1 incident and 1 event on chat-a, coder-a: 1 opened"
+    assert (
+        summary([event, replace(event, delivery=replace(one.delivery, subject="event:2"))])
+        == "2 events on chat-a"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,6 +31,8 @@ def server_options(host: str, port: int) -> dict[str, Any]:
         "server.port": port,
         "server.headless": True,
         "browser.gatherUsageStats": False,
+        # Streamlit's greeting asks the internet for this machine's own address where it listens on all of them.
+        "logger.hideWelcomeMessage": True,
         "server.enableXsrfProtection": True,
         "server.enableCORS": True,  # Streamlit's name for refusing other origins
         "server.enableAgentApi": False,
@@ -43,4 +46,6 @@ def run_server(host: str, port: int) -> None:
     os.environ["FORWARDED_ALLOW_IPS"] = ""
     from app.asgi import app
 
+    shown = f"[{host}]" if ":" in host else host
+    print(f"gustfront: screens and API at http://{shown}:{port}", file=sys.stderr, flush=True)
     app.run(config=server_options(host, port))

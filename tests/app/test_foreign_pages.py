@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,7 +25,7 @@ from sql.store import Store
 from tests.app import history
 from tests.app.browser import Browser, browser, find_chromium
 from tests.app.history import END, History
-from tests.app.server import ROOT, running_app
+from tests.app.server import ROOT, free_port, running_app
 
 pytestmark = [
     pytest.mark.browser,
@@ -198,7 +203,7 @@ LOG = {log!r}
 S = socket.socket
 _connect, _connect_ex, _resolve, _sendto = S.connect, S.connect_ex, socket.getaddrinfo, S.sendto
 def _inside(address):
-    return not isinstance(address, tuple) or str(address[0]).startswith("127.") or address[0] in ("::1", "localhost")
+    return not isinstance(address, tuple) or str(address[0]).startswith("127.") or address[0] in ("::1", "localhost", "0.0.0.0")
 def _note(what):
     with open(LOG, "a") as out:
         out.write(what + "\\n")
@@ -249,10 +254,33 @@ def test_no_request_leaves_the_machine_while_every_page_is_open(mine: History, t
     assert not log.exists(), log.read_text()
 
 
-def test_the_watch_on_outgoing_connections_sees_them(tmp_path: Path) -> None:
-    import subprocess
-    import sys
+def test_no_request_leaves_at_a_start_on_all_addresses(tmp_path: Path) -> None:
+    log, port = tmp_path / "left.log", free_port()
+    (tmp_path / "sitecustomize.py").write_text(NO_NETWORK.format(log=str(log)))
+    Store.open(f"sqlite:///{tmp_path / 'gustfront.db'}").close()
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GUSTFRONT_")}
+    env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{ROOT}"
+    words = ["serve", "--host", "0.0.0.0", "--port", str(port), "--insecure-listen"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli", *words], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        _, said = process.communicate(timeout=30)
+    assert f"screens and API at http://0.0.0.0:{port}" in said
+    assert not log.exists(), log.read_text()
 
+
+def test_the_watch_on_outgoing_connections_sees_them(tmp_path: Path) -> None:
     log = tmp_path / "left.log"
     (tmp_path / "sitecustomize.py").write_text(NO_NETWORK.format(log=str(log)))
     code = (

@@ -218,8 +218,8 @@ def as_json(a: Analysis) -> dict[str, Any]:
         "load_correlated": a.load.verdict,
         "load": a.load.as_json(),
         "deciles": [
-            {"decile": i + 1, "load": None if p.load != p.load else p.load, **interval(p.rate)}
-            for i, p in enumerate(a.deciles)
+            {"decile": int(p.at), "load": None if p.load != p.load else p.load, **interval(p.rate)}
+            for p in a.deciles
         ],
         "missing": None if a.missing is None else {"low_load": a.missing[0], "high_load": a.missing[1]},
         "strata": [

@@ -135,7 +135,7 @@ def decile_picture(a: Analysis) -> Markup:
     ticks = nice(frame.high)
     parts, hover, labels = [], [], []
     for i, p in enumerate(a.deciles):
-        x = frame.x(i + 0.5)
+        x, tenth = frame.x(i + 0.5), int(p.at) - 1
         if p.rate.n:
             v, lo, hi = p.rate.per_10k()
             y = frame.y(min(v, frame.high))
@@ -147,8 +147,8 @@ def decile_picture(a: Analysis) -> Markup:
                 f'<path stroke="{INK}" stroke-width="1.4" d="{whisker}"/>'
             )
         missing = (
-            f", {a.missing_by_decile[i]:.1%} given up"
-            if i < len(a.missing_by_decile) and a.missing_by_decile[i] == a.missing_by_decile[i]
+            f", {a.missing_by_decile[tenth]:.1%} given up"
+            if tenth < len(a.missing_by_decile) and a.missing_by_decile[tenth] == a.missing_by_decile[tenth]
             else ""
         )
         hover.append(

@@ -188,7 +188,8 @@ def _deciles(cells: Cells) -> tuple[Point, ...]:
     if not part.outputs:
         return ()
     code = np.minimum(rank(part.load, part.n) * DECILES, DECILES - 1).astype(np.intp)
-    return _points(part, code, np.arange(1.0, DECILES + 1))
+    # Where the load has few values some tenths are empty: they are no points.
+    return tuple(p for p in _points(part, code, np.arange(1.0, DECILES + 1)) if p.rate.n)
 
 
 def _kinds(h: History) -> tuple[tuple[str, int], ...]:

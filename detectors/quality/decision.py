@@ -32,6 +32,7 @@ LEAST_BAD = 15
 SURE_Z = 3.29
 """A coefficient of the cache path this many errors over 0 (p 0.0005, one-sided) carries a rise that load alone does not."""
 LEAST_KNOWN = 0.5
+UNKNOWN_LOAD = "running requests are not exported: the load at admission is unknown"
 LEAST_SPREAD = 1.15
 """Upper over lower quartile of load from which on there is something to compare."""
 
@@ -58,9 +59,7 @@ def decide(cells: Cells, setting: Setting) -> LoadVerdict:
         )
     known = ~np.isnan(cells.load)
     if cells.n[known].sum() < LEAST_KNOWN * cells.n.sum():
-        return _carried(
-            LoadVerdict(None, "running requests are not exported: the load at admission is unknown"), setting
-        )
+        return _carried(LoadVerdict(None, UNKNOWN_LOAD), setting)
     cells = cells.where(known)
     x = rank(cells.load, cells.n)
     low_edge, high_edge = _edges(cells, x)

@@ -25,13 +25,28 @@ ODDS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 def rate_process(k: ArrayLike, n: ArrayLike, p0: float, *, mean: float = 4.0) -> F:
     """log e-value of "the rate is over ``p0``" after ``k`` bad of ``n`` outputs; valid at every moment of a growing sample.
 
-    A Gamma(1) mixture over rates with mean ``mean`` times ``p0``. ``p0`` must be the deployment's normal rate or an upper
-    bound of it.
+    An exponential mixture over the multiples of ``p0`` from 1 on, with mean ``mean``: rates *under* ``p0`` are no part of it, so
+    that a deployment much better than its bound is no evidence of anything. ``p0`` must be the deployment's normal rate or an
+    upper bound of it.
+
+    >>> bool(rate_process(700, 1_000_000, 3e-3) < 0), bool(rate_process(6000, 1_000_000, 3e-3) > 100)
+    (True, True)
     """
-    k_, n_ = np.asarray(k, np.float64), np.asarray(n, np.float64)
-    b = 1.0 / (mean * p0)
-    out: F = np.log(b) + special.gammaln(1.0 + k_) - (1.0 + k_) * np.log(b + n_) - k_ * np.log(p0) + n_ * p0
+    k_, expected = np.asarray(k, np.float64), np.asarray(n, np.float64) * p0
+    m = mean - 1.0
+    # 1/m exp(1/m + expected) times the upper incomplete gamma function of k + 1 at b, over b to the power of k + 1
+    b = expected + 1.0 / m
+    out: F = -np.log(m) + b - (k_ + 1.0) * np.log(b) + _log_upper_gamma(k_ + 1.0, b)
     return out
+
+
+def _log_upper_gamma(a: F, x: F) -> F:
+    """log of the upper incomplete gamma function; far in its tail by the first terms of its expansion, where it underflows."""
+    share = special.gammaincc(a, x)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        near = np.log(share) + special.gammaln(a)
+        far = (a - 1.0) * np.log(x) - x - np.log1p(-(a - 1.0) / x)
+    return np.where(share > 1e-200, near, far)
 
 
 def share_value(k: F, K: F, q: F, dispersion: float = 1.0) -> float:

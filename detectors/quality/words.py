@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from detectors.quality.decision import UNKNOWN_LOAD
 from detectors.quality.evalues import ALARM
 from detectors.quality.rates import RateInterval, zero_bound
 from detectors.quality.strata import Stratum, Table
@@ -80,7 +81,9 @@ def verdict_of(
     source = (
         ()
         if gauge
-        else ("Engines export no running requests here: load is that of sampled requests in flight.",)
+        else (
+            "Not every engine exports its running requests here: then load is that of sampled requests in flight.",
+        )
     )
     if load.verdict is True:
         return Verdict(
@@ -98,9 +101,15 @@ def verdict_of(
             (*base, load_line, *more, *source),
             "Serving looks unchanged: look above the engine too (prompt template, tool schema, sampling settings).",
         )
-    more_needed = (
-        f"About {load.more:,} more sampled outputs are needed." if load.more else capital(load.why) + "."
-    )
+    if load.more:
+        more_needed = f"About {load.more:,} more sampled outputs are needed."
+    elif load.why == UNKNOWN_LOAD:
+        more_needed = (
+            "Scrape the engines of these replicas: the load at admission is their requests_running "
+            "(vllm:num_requests_running, sglang:num_running_reqs)."
+        )
+    else:
+        more_needed = capital(load.why) + "."
     return Verdict(
         "open",
         "Whether load is to blame cannot be told yet",

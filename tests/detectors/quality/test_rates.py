@@ -96,6 +96,18 @@ def test_the_e_process_alarms_after_about_five_thousand_outputs_at_fifteen() -> 
     assert 3_500 < first.mean() < 7_000
 
 
+@pytest.mark.parametrize(("k", "n"), [(705, 1_001_000), (0, 10_000_000), (300, 100_000)])
+def test_a_rate_at_or_under_the_bound_is_no_evidence_however_large_the_sample(k: int, n: int) -> None:
+    assert float(rate_process(k, n, 3e-3)) < 0
+
+
+@given(st.floats(0.1, 200.0))
+def test_the_e_process_has_mean_one_at_the_bound(expected: float) -> None:
+    k = np.arange(int(expected + 60 * expected**0.5 + 400))
+    e = np.exp(rate_process(k, expected / 3e-4, 3e-4) + stats.poisson.logpmf(k, expected))
+    assert float(e.sum()) == pytest.approx(1.0, abs=0.01) or float(e.sum()) < 1
+
+
 @given(st.integers(1, 60), st.floats(0.05, 0.9))
 def test_a_share_value_has_mean_at_most_one_where_nothing_differs(total: int, q: float) -> None:
     k = np.arange(total + 1)

@@ -156,12 +156,22 @@ def mark_failed(
     connection.execute(update(deliveries).where(c.id.in_(list(ids)), c.state != "sent").values(values))
 
 
-def retry(connection: Connection, ids: Sequence[str], at: float) -> int:
-    """Try parked rows again, and waiting ones now; returns how many."""
+def retry(connection: Connection, ids: Sequence[str], at: float) -> list[str]:
+    """Try unsent rows again, now. What the same receiver was told of the same subject after them goes out again behind them:
+    an opening that comes late must not be the last word. Returns the ids of all that is tried."""
     c = deliveries.c
+    found = connection.execute(
+        select(c.receiver, c.subject, func.min(c.seq))
+        .where(c.id.in_(list(ids)), c.state != "sent")
+        .group_by(c.receiver, c.subject)
+    ).all()
+    done: list[str] = []
+    for receiver, subject, seq in found:
+        mine = select(c.id).where(c.receiver == receiver, c.subject == subject, c.seq >= seq)
+        done += connection.execute(mine.order_by(c.seq)).scalars()
     values: dict[Any, Any] = {c.state: "pending", c.due_at: at, c.set_at: at}
-    done = connection.execute(update(deliveries).where(c.id.in_(list(ids)), c.state != "sent").values(values))
-    return int(done.rowcount)
+    connection.execute(update(deliveries).where(c.id.in_(done)).values(values))
+    return done
 
 
 def page(

@@ -60,8 +60,8 @@ class DeliveryStore:
         with self.database.write() as c:
             rows.mark_failed(c, ids, at, error, due_at)
 
-    def retry_deliveries(self, ids: Sequence[str], at: float) -> int:
-        """Parked rows are tried again, waiting ones now; returns how many."""
+    def retry_deliveries(self, ids: Sequence[str], at: float) -> list[str]:
+        """Unsent rows are tried again, and what was said after them goes out behind them; ids of all that is tried."""
         with self.database.write() as c:
             return rows.retry(c, ids, at)
 

@@ -9,6 +9,7 @@ from app.delivery.sender import Batch, summary
 from app.delivery.transport import Client, secret_of
 from core.config_delivery import SlackReceiver
 
+MOST_IN_FULL = 4
 MAX_BLOCKS, MAX_HEADER, MAX_SECTION = 48, 150, 2900
 WIDE = ("Cause", "First safe action", "Ruled out", "Its risk", "Avoid", "Why now", "Changed")
 _MARKS = str.maketrans({c: f"{c}\u200b" for c in "*_~`"})
@@ -59,7 +60,7 @@ def payload(batch: Batch) -> dict[str, Any]:
     """The body of the POST."""
     lines = [i.message for i in batch.items]
     text = escaped(_cut(summary(batch.items), MAX_SECTION))
-    if batch.digest:
+    if batch.digest or len(lines) > MOST_IN_FULL:
         told = "\n".join(f"• {_cut(m.headline, 200)}" for m in lines[:60])
         more = f"\n… and {len(lines) - 60} more" if len(lines) > 60 else ""
         rest = told + more

@@ -215,5 +215,6 @@ def retry(store: Store, who: Principal, *, delivery: str = "", receiver: str = "
     else:
         rows = store.delivery_page(limit=10_000, receiver=receiver, state="parked")
         found = [d for d in rows if d.action != "test"]
-    store.retry_deliveries([d.id for d in found], time.time())
-    return found
+    tried = set(store.retry_deliveries([d.id for d in found], time.time()))
+    subjects = dict.fromkeys(d.subject for d in found)
+    return [d for s in subjects for d in store.deliveries_of(s) if d.id in tried]

@@ -252,9 +252,24 @@ def test_what_the_receiver_refuses_is_parked_shown_and_sent_when_asked_for(
     world.step(60, ticks=5)
     assert len([r for r in hook.seen if b"i-bad" in r.body]) == 2, "once together, once alone"
     hook.answer = lambda _: Answer()
-    assert world.store.retry_deliveries([bad.id], world.time.now) == 1
+    assert world.store.retry_deliveries([bad.id], world.time.now) == [bad.id]
     world.step()
     assert told(hook) == {"i-good": ["open"], "i-bad": ["open"]}
+
+
+def test_an_opening_that_was_refused_is_not_the_last_word_when_it_is_tried_again(
+    world: World, hook: Receiver
+) -> None:
+    hook.answer = lambda r: Answer(422) if b'"action":"open"' in r.body else Answer()
+    world.open("i-1")
+    world.step(ticks=4)
+    world.end("i-1")
+    world.step(ticks=4)
+    assert told(hook) == {"i-1": ["resolve"]}
+    hook.answer = lambda _: Answer()
+    world.store.retry_deliveries([world.store.deliveries_of("i-1")[0].id], world.time.now)
+    world.step()
+    assert told(hook) == {"i-1": ["resolve", "open", "resolve"]}
 
 
 def test_one_message_that_always_fails_holds_up_no_other_for_long(world: World, hook: Receiver) -> None:

@@ -596,3 +596,9 @@ def test_the_line_for_several_counts_incidents_and_events_apart() -> None:
         summary([event, replace(event, delivery=replace(one.delivery, subject="event:2"))])
         == "2 events on chat-a"
     )
+
+
+def test_many_incidents_in_one_slack_message_are_a_line_each_and_none_is_left_out() -> None:
+    made = [item(title=f"storm {n:02d}") for n in range(20)]
+    text = json.dumps(slack.payload(Batch("b", tuple(made))))
+    assert all(f"storm {n:02d}" in text for n in range(20))

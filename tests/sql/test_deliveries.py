@@ -50,10 +50,23 @@ def test_a_parked_row_is_tried_again_when_somebody_asks_and_a_sent_one_is_not(st
     store.add_deliveries([row(), row(subject="i-2")])
     store.deliveries_sent([row().id], T, "b")
     store.deliveries_failed([row(subject="i-2").id], T, "HTTP 400", None)
-    assert store.retry_deliveries([row().id, row(subject="i-2").id], T + 60) == 1
+    assert store.retry_deliveries([row().id, row(subject="i-2").id], T + 60) == [row(subject="i-2").id]
     assert [d.subject for d in store.pending_deliveries()] == ["i-2"]
     store.deliveries_failed([row().id], T + 70, "too late", T + 80)
     assert store.deliveries_of("i-1")[0].state == "sent", "what was taken is not taken back"
+
+
+def test_what_was_said_after_a_row_that_is_tried_again_goes_out_behind_it(store: Store) -> None:
+    store.add_deliveries([row(seq=1), row(seq=2, action="resolve"), row("mail"), row(subject="i-2")])
+    store.deliveries_failed([row().id], T, "HTTP 400", None)
+    store.deliveries_sent([row(seq=2).id, row("mail").id], T, "b")
+    assert store.retry_deliveries([row().id], T + 60) == [row().id, row(seq=2).id]
+    assert [(d.subject, d.seq) for d in store.pending_deliveries("chat")] == [
+        ("i-1", 1),
+        ("i-1", 2),
+        ("i-2", 1),
+    ]
+    assert store.pending_deliveries("mail") == []
 
 
 def test_the_last_row_of_each_receiver_and_subject_is_found(store: Store) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from app.commands.context import command, plain, print_json, problem_line, settings, stdout
+from app.commands.context import command, plain, print_json, problem_line, settings, stdout, warn
 from core.errors import InputError
 
 NOTHING = (
@@ -31,6 +31,8 @@ def check(as_json: JsonOption = False) -> None:
         "classes": [one.name for one in config.classes],
         "slos": [one.name for one in config.slos],
         "receivers": [one.name for one in config.receivers],
+        "listens": f"{config.app.host}:{config.app.port}",
+        "auth": config.auth.mode,
     }
     if as_json:
         print_json(facts)
@@ -38,6 +40,10 @@ def check(as_json: JsonOption = False) -> None:
     for key, value in facts.items():
         shown = ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
         stdout.print(plain(f"{key:14s} {shown}"))
+    if config.auth.mode == "none" and config.app.insecure_listen:
+        warn(
+            "app.insecure_listen: whoever reaches the port may do everything. Fix: set auth.mode to proxy or oidc"
+        )
     if not config.sources:
         stdout.print(
             plain("No source is configured: nothing will be collected. gustfront.example.yaml shows how.")

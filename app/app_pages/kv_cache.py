@@ -169,7 +169,7 @@ def trend(p: KvPool, model: KvCache, view: View) -> None:
             unit="",
             levels=levels,
             label=f"r of {p.pool}",
-            low=True,
+            height="low",
         ),
     )
 

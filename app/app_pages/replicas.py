@@ -232,7 +232,7 @@ def detail_chart(chart: DetailChart, view: View, events: Sequence[tuple[float, s
     lines.append(Line("median of the others", chart.t, chart.peers, GREY, 1.2))
     show(
         div(m.title, class_="gf-small"),
-        lines_picture(lines, view.start, view.as_of, unit=m.unit, log=m.log, marks=events, low=True),
+        lines_picture(lines, view.start, view.as_of, unit=m.unit, log=m.log, marks=events, height="low"),
     )
 
 

@@ -28,7 +28,7 @@ from app.services.wording import (
     window,
     zone_word,
 )
-from app.ui import charts, empty, links
+from app.ui import empty, links
 from app.ui.explain import (
     explain_attainment,
     explain_budget,
@@ -36,10 +36,12 @@ from app.ui.explain import (
     explain_coverage,
     explain_p99,
 )
+from app.ui.fleet_pictures import Level, Line, lines_picture
 from app.ui.html import Markup, Tone, chip, chips, div, show, table
 from app.ui.html import span as inline
 from app.ui.live import live
-from app.ui.pieces import class_colour, interval_text, latency_chart, word
+from app.ui.pieces import class_colour, interval_text, word
+from app.ui.style import RED
 from core.slo import Objective
 
 FORMS = {"HTML": "text/html", "CSV": "text/csv", "JSON": "application/json"}
@@ -201,19 +203,23 @@ def pair(low: float, high: float) -> str:
 def curves(row: SloRow, view: View, colour: str) -> None:
     """p99 and share within the threshold over the range."""
     d = queries.slo_detail(view, row.config.name)
-    name = row.config.name
     left, right = st.columns(2)
     with left:
         show(div(f"{capital(short(row.objective.signal))}, p99, interval shaded", class_="gf-small gf-soft"))
         if d.p99 is not None and np.isfinite(d.p99.value).any():
-            latency_chart(
-                d.p99,
-                row.objective.threshold,
-                view.start,
-                view.as_of,
-                colour=colour,
-                key=f"c1-{name}",
-                height=190,
+            line = Line("p99", d.p99.t, d.p99.value, colour, low=d.p99.low, high=d.p99.high)
+            goal = Level(row.objective.threshold, RED, "objective")
+            show(
+                lines_picture(
+                    [line],
+                    view.start,
+                    view.as_of,
+                    unit="s",
+                    log=True,
+                    levels=[goal],
+                    height="tall",
+                    label=f"p99 of {row.config.name} over time, objective {seconds(row.objective.threshold)}",
+                )
             )
         else:
             empty.nothing("No percentile in this range.", f"It needs {300} observations in at most an hour.")
@@ -229,29 +235,20 @@ def curves(row: SloRow, view: View, colour: str) -> None:
                 class_="gf-small gf-soft",
             )
         )
-        least = float(np.nanmin(s.low))
-        data = [
-            *charts.band(s.t, s.low * 100, s.high * 100, colour),
-            charts.line(s.t, (s.low + s.high) * 50, name="within", colour=colour, hovertemplate="%{y:.2f} %"),
-            charts.level(view.start, view.as_of, row.objective.target * 100, hoverinfo="skip"),
-        ]
-        bottom = min(least * 100, row.objective.target * 100)
-        bottom = max(0.0, bottom - max(0.4, (100 - bottom) * 0.12))
-        charts.show(
-            data,
-            {
-                "xaxis": charts.time_axis(view.start, view.as_of),
-                "yaxis": {
-                    "range": [bottom, 100 + (100 - bottom) * 0.04],
-                    "ticksuffix": " %",
-                    "gridcolor": charts.GRID,
-                    "zeroline": False,
-                    "fixedrange": True,
-                    "nticks": 5,
-                },
-            },
-            key=f"c2-{name}",
-            height=190,
+        bottom = min(float(np.nanmin(s.low)), row.objective.target)
+        bottom = max(0.0, bottom - max(0.004, (1 - bottom) * 0.12))
+        line = Line("within", s.t, (s.low + s.high) / 2, colour, low=s.low, high=s.high)
+        show(
+            lines_picture(
+                [line],
+                view.start,
+                view.as_of,
+                unit="ratio",
+                levels=[Level(row.objective.target, RED, "promised")],
+                between=(bottom, 1 + (1 - bottom) * 0.04),
+                height="tall",
+                label=f"share within the threshold of {row.config.name} over time",
+            )
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -19,7 +20,7 @@ INK = "#808ca5"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve of a small chart."""
+    """One curve of a small chart; ``low`` and ``high`` are shaded around it."""
 
     name: str
     t: FloatArray
@@ -27,6 +28,8 @@ class Line:
     colour: str
     width: float = 1.7
     dash: str = ""
+    low: FloatArray | None = None
+    high: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Level:
 def said(value: float, unit: str) -> str:
     """An axis label."""
     if unit == "ratio":
-        return percent(value, 0)
+        return percent(value, 0 if abs(value * 100 - round(value * 100)) < 1e-6 else 1)
     if unit == "s":
         return seconds(value)
     if unit == "Hz":
@@ -59,12 +62,18 @@ def lines_picture(
     levels: Sequence[Level] = (),
     marks: Sequence[tuple[float, str]] = (),
     label: str = "",
-    low: bool = False,
+    height: Literal["", "low", "tall"] = "",
+    between: tuple[float, float] | None = None,
 ) -> Markup:
-    """Some curves over a range on one axis; ``marks`` are (time, what happened then), drawn as dotted lines that say it."""
-    known = [float(v) for line in lines for v in line.value[np.isfinite(line.value)]]
-    values = known + [x.value for x in levels if np.isfinite(x.value)]
-    frame, ticks = _frame(values, start, end, unit, log)
+    """Some curves over a range on one axis; ``marks`` are (time, what happened then), drawn as dotted lines that say it.
+
+    ``between`` fixes the axis, else it holds all values. ``height``: usual, ``low`` or ``tall``.
+    """
+    values = [x.value for x in levels if np.isfinite(x.value)]
+    for line in lines:
+        for part in (line.value, line.low, line.high):
+            values += [] if part is None else [float(v) for v in part[np.isfinite(part)]]
+    frame, ticks = _frame(values, start, end, unit, log, between)
     grid = "".join(
         f'<path stroke="{INK}" stroke-opacity=".22" d="M0 {number(frame.y(v))}H{WIDTH:.0f}"/>' for v in ticks
     )
@@ -86,9 +95,12 @@ def lines_picture(
     return div(
         value_axis(frame, ticks, lambda v: said(v, unit)),
         div(
-            image(grid + flat + drawn, label=label or ", ".join(x.name for x in lines)),
+            image(
+                grid + "".join(_band(x, frame) for x in lines) + flat + drawn,
+                label=label or ", ".join(x.name for x in lines),
+            ),
             lane(_hover(lines, frame, unit) + events),
-            class_="gf-pane gf-low" if low else "gf-pane",
+            class_=f"gf-pane gf-{height}" if height else "gf-pane",
         ),
         time_axis(frame),
         class_="gf-plot",
@@ -96,8 +108,19 @@ def lines_picture(
 
 
 def _frame(
-    values: Sequence[float], start: float, end: float, unit: str, log: bool
+    values: Sequence[float],
+    start: float,
+    end: float,
+    unit: str,
+    log: bool,
+    between: tuple[float, float] | None,
 ) -> tuple[Frame, list[float]]:
+    if between is not None:
+        low, high = between
+        step = _step(high - low)
+        return Frame(start, end, low, high), [
+            float(t) for t in np.arange(np.ceil(low / step) * step, high + step / 1e6, step)
+        ]
     if log and any(v > 0 for v in values):
         return log_frame(start, end, values)
     if unit == "ratio":
@@ -105,8 +128,30 @@ def _frame(
     top = max(values, default=1.0) * 1.1
     if not top > 0:
         top = 1.0
-    step = next(m * 10.0**e for e in range(-6, 13) for m in (1, 2, 5) if top / (m * 10.0**e) <= 3)
+    step = _step(top)
     return Frame(start, end, 0.0, top), [step * i for i in range(int(top / step) + 1)]
+
+
+def _step(length: float) -> float:
+    """A round step that divides a length into at most three."""
+    return next(m * 10.0**e for e in range(-6, 13) for m in (1, 2, 5) if length / (m * 10.0**e) <= 3)
+
+
+def _band(line: Line, frame: Frame) -> str:
+    """The interval of a curve; pieces between gaps."""
+    if line.low is None or line.high is None:
+        return ""
+    known = np.isfinite(line.low) & np.isfinite(line.high)
+    low, high = (np.clip(x, frame.low, frame.high) for x in (line.low, line.high))
+    out = []
+    for run in np.split(np.flatnonzero(known), np.flatnonzero(np.diff(np.flatnonzero(known)) > 1) + 1):
+        if len(run) > 1:
+            up = [f"{number(frame.x(float(line.t[i])))} {number(frame.y(float(high[i])))}" for i in run]
+            down = [
+                f"{number(frame.x(float(line.t[i])))} {number(frame.y(float(low[i])))}" for i in run[::-1]
+            ]
+            out.append(f'<path d="M{"L".join(up + down)}Z" style="fill:{line.colour};fill-opacity:.16"/>')
+    return "".join(out)
 
 
 def _hover(lines: Sequence[Line], frame: Frame, unit: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import numpy as np
 import streamlit as st
@@ -12,10 +11,10 @@ from app.services.cards import ClassCard
 from app.services.harm import quantile_word
 from app.services.heat import HeatMap
 from app.services.incident_view import IncidentView, as_seen, kind_title, scope_text
-from app.services.latency import Series, Windowed
+from app.services.latency import Windowed
 from app.services.view import View
 from app.services.wording import NOT_EXPORTED, between, clock, promise, seconds, span, window
-from app.ui import charts, links, pictures
+from app.ui import links, pictures
 from app.ui.html import Markup, Tone, chip, chips, div, rows, show
 from app.ui.html import span as inline
 from app.ui.style import CLASS_COLOURS, GREY
@@ -113,35 +112,6 @@ def parts(text: str) -> list[object]:
         out += [" · "] if n else []
         out.append(inline(piece, class_="gf-part"))
     return out
-
-
-def latency_chart(
-    series: Series,
-    threshold: float | None,
-    start: float,
-    end: float,
-    *,
-    colour: str,
-    key: str,
-    height: int,
-    with_band: bool = True,
-) -> None:
-    """p99 over time on a log axis, with its interval and the objective."""
-    values = list(series.value[np.isfinite(series.value)])
-    data: list[dict[str, Any]] = []
-    if with_band:
-        data += charts.band(series.t, series.low, series.high, colour)
-        values += list(series.low[np.isfinite(series.low)]) + list(series.high[np.isfinite(series.high)])
-    data.append(charts.line(series.t, series.value, name="p99", colour=colour, hovertemplate="%{y:.3~s} s"))
-    if threshold is not None:
-        data.append(charts.level(start, end, threshold, hoverinfo="skip"))
-        values.append(threshold)
-    charts.show(
-        data,
-        {"xaxis": charts.time_axis(start, end), "yaxis": charts.seconds_axis(values)},
-        key=key,
-        height=height,
-    )
 
 
 def incident_line(v: IncidentView, view: View, *, prominent: bool) -> None:

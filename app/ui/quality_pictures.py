@@ -88,8 +88,8 @@ def rate_picture(a: Analysis, points: Sequence[Point], *, colour: str = BLUE, ta
             "gf-hover",
             frame.x(p.at - half),
             frame.x(p.at + half),
-            f"{clock(p.at - half)}–{clock(p.at + half)} {zone_word(p.at)}: {per_10k(p.rate)} per 10,000, {p.rate.k} of {p.rate.n:,}"
-            + ("" if np.isnan(p.load) else f", load ×{p.load:.2f}"),
+            f"{clock(p.at - half)}–{clock(p.at + half)} {zone_word(p.at)}: {per_10k(p.rate)} per 10,000, "
+            f"{p.rate.k} of {p.rate.n:,}" + ("" if np.isnan(p.load) else f", load ×{p.load:.2f}"),
         )
         for p in points
         if p.rate.n

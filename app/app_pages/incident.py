@@ -254,12 +254,9 @@ def side(loaded: Loaded, view: View) -> None:
         show(div("Seen before", class_="gf-h"))
         if loaded.similar:
             for s in loaded.similar:
-                lasted = span(s.ended_at - s.started_at) if s.ended_at is not None else "still open"
                 show(
-                    div(
-                        f"{instant(s.started_at)} on {listing(list(s.pools), 2) or 'the fleet'}, {lasted}",
-                        class_="gf-small",
-                    )
+                    div(s.when(), class_="gf-small"),
+                    div(s.ended_by, class_="gf-small gf-soft"),
                 )
         else:
             show(div("No other of this kind in the 90 days before.", class_="gf-small gf-soft"))

@@ -92,7 +92,7 @@ def test_now_and_incident_can_be_read_on_a_phone(
 def click(tab: Browser, words: str) -> None:
     """Click what carries these words."""
     tab.evaluate(
-        "[...document.querySelectorAll('a, button')].find(e => e.innerText.trim().startsWith("
+        "[...document.querySelectorAll('a, button')].find(e => e.innerText.includes("
         f"{words!r}) && e.getBoundingClientRect().width > 0).click()"
     )
     tab.wait_until_idle(seconds=60)

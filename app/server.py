@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,27 @@ def server_options(host: str, port: int) -> dict[str, Any]:
     }
 
 
+def _without_delay() -> None:
+    """Let Streamlit's listening socket, and so every connection, send small packets at once.
+
+    It makes the socket without naming TCP, asyncio therefore does not switch Nagle's algorithm off, and each answer waits 40 ms
+    for the acknowledgement of its own head. A release of Streamlit that binds in another way is left as it is.
+    """
+    from streamlit.web.server.starlette import starlette_server
+
+    bind = getattr(starlette_server, "_bind_socket", None)
+    if bind is None:
+        return
+
+    def quick(*args: Any) -> socket.socket:
+        bound: socket.socket = bind(*args)
+        if bound.family in (socket.AF_INET, socket.AF_INET6):
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return bound
+
+    setattr(starlette_server, "_bind_socket", quick)  # noqa: B010
+
+
 def run_server(host: str, port: int) -> None:
     """Serve until a signal. EnvironmentProblem when the port is taken."""
     check_port(host, port)
@@ -46,6 +68,7 @@ def run_server(host: str, port: int) -> None:
     os.environ["FORWARDED_ALLOW_IPS"] = ""
     from app.asgi import app
 
+    _without_delay()
     shown = f"[{host}]" if ":" in host else host
     print(f"gustfront: screens and API at http://{shown}:{port}", file=sys.stderr, flush=True)
     app.run(config=server_options(host, port))

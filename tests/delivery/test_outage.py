@@ -80,7 +80,7 @@ def an_hour_of_changes(world: World) -> dict[str, list[str]]:
             if minute == opened + 20 and opened % 20 == 0:
                 world.change(id_, state="open", ended_at=None)
                 must[id_].append("open")
-        world.step(20, ticks=3)
+        world.step(30, ticks=2)
     return must
 
 

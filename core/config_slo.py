@@ -51,10 +51,12 @@ class SloConfig(Section):
 
     name: str = Field(min_length=1, max_length=100, description="Name of the objective")
     class_: str = Field(alias="class", min_length=1, description="Workload class it is about")
-    sli: Literal["latency", "availability", "goodput", "degraded", "tool_calls", "throughput"] = Field(
+    sli: Literal[
+        "latency", "availability", "goodput", "degraded", "tool_calls", "determinism", "throughput"
+    ] = Field(
         default="latency",
         description="""What is counted as good: in time, answered, all thresholds at once, not degraded, a valid
-    tool call, tokens/s of a busy replica""",
+    tool call, a canary's answer the same as its reference, tokens/s of a busy replica""",
     )
     signal: str = Field(
         default="", description="Id or alias of a latency signal, such as ttft_seconds or ttft"
@@ -176,6 +178,8 @@ class SloConfig(Section):
             fail(f"{self.sli} is not counted in minutes", "leave budgeting out")
         if self.slice_percent is not None and self.budgeting != "timeslices":
             fail("slice_percent is for budgeting: timeslices", "set budgeting: timeslices, or leave it out")
+        if self.sli == "determinism" and (self.tenant or self.model or self.pool):
+            fail("canaries are counted all together", "leave tenant, model and pool out")
         narrowed = self.tenant or self.prompt_above is not None or self.prompt_below is not None
         if narrowed and (self.point == "engine" or self.sli == "throughput"):
             fail(

@@ -14,9 +14,9 @@ END_TO_END = "request_latency_seconds"
 TPOT = "time_per_output_token_seconds"
 ITL = "inter_token_latency_seconds"
 QUEUE = "queue_time_seconds"
-SLI = Literal["latency", "availability", "goodput", "degraded", "tool_calls", "throughput"]
+SLI = Literal["latency", "availability", "goodput", "degraded", "tool_calls", "determinism", "throughput"]
 Calendar = Literal["week", "month", "quarter"]
-SAMPLED: frozenset[str] = frozenset({"degraded", "tool_calls"})
+SAMPLED: frozenset[str] = frozenset({"degraded", "tool_calls", "determinism"})
 """Counted in the random sample of outputs: a sample, so attainment is an interval."""
 Joint = tuple[tuple[str, float], ...]
 """Signals and thresholds that have to hold at once."""

@@ -275,6 +275,7 @@ def definition(o: Objective) -> str:
         "goodput": " and ".join(f"{short(s)} ≤ {seconds(t)}" for s, t in o.joint),
         "degraded": "an output that is not degraded",
         "tool_calls": "a valid tool call",
+        "determinism": "a canary's answer the same as its reference",
         "throughput": f"at least {o.threshold:g} tokens/s of a busy replica",
     }[o.sli]
     narrow = [

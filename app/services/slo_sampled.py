@@ -1,4 +1,5 @@
-"""Objectives counted in the random sample of outputs: degraded generations, valid tool calls. A sample, so always an interval."""
+"""Objectives counted in samples: degraded generations and valid tool calls in the random sample of outputs, determinism in
+canaries. A sample, so always an interval."""
 
 from __future__ import annotations
 
@@ -25,6 +26,8 @@ def sampled(
     many times. Tenants and prompt lengths are not known of the counted sample; tool calls are judged among outputs that were to
     be structured.
     """
+    if o.sli == "determinism":
+        return _determinism(store, o, start, end, where)
     classes, pools = [o.class_], [p for p in (o.pool or where.pool,) if p] or None
     models = [m for m in (o.model or where.model,) if m] or None
     first, last = math.floor(start / BIN) * BIN, math.ceil(end / BIN) * BIN
@@ -40,11 +43,35 @@ def sampled(
         if any(e.start <= at < e.end and applies(e, o, o.pool) for e in where.exclusions):
             tally = Tally(excluded=count)
         tallies[at] = tally
+    covered = min((end - start) / 60, len(tallies) * BIN / 60)
+    return _attained(o, tallies, start, end, where, covered)
+
+
+def _determinism(
+    store: Store, o: Objective, start: float, end: float, where: Where
+) -> tuple[Attainment, MinuteTallies, float]:
+    """Answers of canaries that are the same as their reference. A run covers the day after it."""
+    tallies: dict[int, Tally] = {}
+    seen, until = 0.0, start
+    for one in store.outcomes(start - DAY, end, kinds=["canary_same"]):
+        first, last = max(one.ts, until), min(one.ts + DAY, end)
+        seen, until = seen + max(0.0, last - first), max(until, last)
+        if one.ts < start:
+            continue
+        at = int(one.ts // BIN) * BIN
+        out = any(e.start <= one.ts < e.end and applies(e, o, o.pool) for e in where.exclusions)
+        tally = Tally(excluded=1) if out else Tally(good=int(one.ok), bad=int(not one.ok))
+        tallies[at] = tallies.get(at, Tally()) + tally
+    return _attained(o, tallies, start, end, where, seen / 60)
+
+
+def _attained(
+    o: Objective, tallies: dict[int, Tally], start: float, end: float, where: Where, covered: float
+) -> tuple[Attainment, MinuteTallies, float]:
     total = Tally()
     for tally in tallies.values():
         total += tally
     gone = excluded_minutes([e for e in where.exclusions if applies(e, o, o.pool)], start, end)
-    covered = min((end - start) / 60, len(tallies) * BIN / 60)
     counted = total.good + total.bad
     interval = None
     if counted:

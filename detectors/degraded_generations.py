@@ -58,6 +58,7 @@ from detectors.quality.soft_words import SoftRise
 from detectors.quality.soft_words import finding_of as soft_finding
 from detectors.quality.verdict import LoadVerdict
 from detectors.quality.window_load import I
+from detectors.samples import Samples
 from detectors.stats import poisson_tail, zeroed
 from detectors.window import Window
 from detectors.wording import names
@@ -65,6 +66,7 @@ from detectors.wording import names
 PRIOR_A, PRIOR_B = 1.0, 1.0 / 3e-4
 ALARM = 8.0
 RECENT_S = 900.0
+REMEMBER_S = 2 * 3600.0
 UNKNOWN_RATE = 3e-3
 LEAST_PAST = 500
 JUDGE_S = 300.0
@@ -102,6 +104,8 @@ class DegradedGenerations:
         lo, hi = s.since(new["cursor"]), s.upto(window.end)
         streams = {k: [list(x) for x in v] for k, v in new["streams"].items()}
         alarms = {k: dict(v) for k, v in new["alarms"].items()}
+        # Spans of raised rates that ended lately: a fault that follows load goes and comes with it.
+        past = {k: v for k, v in new.get("past", {}).items() if v[1] > window.end - REMEMBER_S}
         # Without a past of its own a deployment is only judged against ten times the usual rate.
         rates = {
             p: upper_rate(v["bad"], v["n"]) if v["n"] >= LEAST_PAST else UNKNOWN_RATE
@@ -124,11 +128,14 @@ class DegradedGenerations:
                         "at": float(s.ts[i]),
                         "p0": p0,
                     }
+                    if pool in past:
+                        alarms[pool]["since"] = past[pool][0]
         findings = []
         for pool in sorted(alarms):
             found = self._finding(window, baseline, pool, alarms[pool])
             if found is None:
-                # Recovered: forget the alarm and start counting from nothing.
+                # Recovered: start counting from nothing, but remember the span for a while.
+                past[pool] = [alarms[pool].get("since", alarms[pool]["onset"]), window.end]
                 del alarms[pool]
                 for key in [k for k in streams if k == pool or k.startswith(pool + "/")]:
                     streams[key] = [[0.0, window.end] for _ in HARMS]
@@ -137,7 +144,7 @@ class DegradedGenerations:
         risen, watched = self._soft(window, baseline, new.get("soft", {}), (lo, hi), set(alarms))
         return Verdict(
             [*findings, *risen],
-            {"cursor": window.end, "streams": streams, "alarms": alarms, "soft": watched},
+            {"cursor": window.end, "streams": streams, "alarms": alarms, "past": past, "soft": watched},
         )
 
     def _soft(
@@ -179,6 +186,7 @@ class DegradedGenerations:
         rows = self._rows(window, pool, alarm)
         if rows is None:
             return None
+        rows = self._with_past(s, pool, rows, alarm)
         bad = rows[s.bad[rows]]
         carriers, table, mine, load, step = self._blame(window, pool, rows, alarm)
         before = baseline["pools"].get(pool, {"bad": 0, "n": 0})
@@ -199,6 +207,20 @@ class DegradedGenerations:
         rows = np.arange(s.since(float(alarm["onset"]) - 1e-6), hi)
         rows = rows[(s.pool[rows] == s.code(pool)) & ~s.aside[rows]]
         return rows if s.bad[rows].any() else None
+
+    @staticmethod
+    def _with_past(s: Samples, pool: str, rows: I, alarm: Json) -> I:
+        """The samples since the first of several spans of raised rates, each within :data:`REMEMBER_S` of the one before: what
+        comes and goes with load needs both its highs and its lows. Not where part of the replicas carries the present span for
+        sure: then the earlier one may have been another fault."""
+        if "since" not in alarm:
+            return rows
+        carriers, gain, table = carriers_of(s, rows, float(alarm["p0"]))
+        if len(carriers) < len(table) and gain >= SURE:
+            return rows
+        wide: I = np.arange(s.since(float(alarm["since"]) - 1e-6), int(rows[-1]) + 1)
+        kept: I = wide[(s.pool[wide] == s.code(pool)) & ~s.aside[wide]]
+        return kept
 
     def _blame(
         self, window: Window, pool: str, rows: I, alarm: Json

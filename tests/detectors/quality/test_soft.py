@@ -131,3 +131,22 @@ def test_the_charts_raise_odds_so_that_a_common_rule_can_alarm_too() -> None:
     # five times the odds of 40 % are 77 %
     assert 0.4 * np.exp(up) == pytest.approx(0.769, abs=1e-3)
     assert upper_rate(0, 0) == pytest.approx(1.92 / 500, rel=0.01)
+
+
+def test_a_fault_that_comes_and_goes_is_judged_over_all_its_spans() -> None:
+    """Half an hour of broken answers, forty clean minutes, and again: what the second span says rests on both."""
+    h = history(150, ("a-0", "a-1", "a-2"), sample=0.4)
+    rng = np.random.default_rng(3)
+
+    def raised(ts: float) -> bool:
+        minute = (ts - START) / 60
+        return 30 < minute < 50 or 100 < minute < 120
+
+    out = [
+        replace(r, verdict="hard", rules={"loop_long": 9.0}) if raised(r.ts) and rng.random() < 0.01 else r
+        for r in h.outputs
+    ]
+    (change,) = run(replace(h, outputs=out), [DegradedGenerations()]).incidents
+    first = sum(raised(r.ts) and r.verdict == "hard" and r.ts < START + 4000 for r in out)
+    assert change.incident.detail["harm"]["answers_broken"] > first
+    assert change.incident.replicas == ("a-0", "a-1", "a-2")

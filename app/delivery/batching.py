@@ -7,7 +7,7 @@ the receiver can show several. Where a receiver has had as many messages as it m
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.delivery.sender import Batch, Item, item_of
@@ -57,9 +57,14 @@ def _urgency(d: Delivery) -> tuple[bool, bool, float, str]:
     return (d.attempts >= PATIENT_AFTER, d.face.severity != "page", d.made_at, d.subject)
 
 
-def _free(d: Delivery, told: Mapping[str, Delivery], now: float, hold: float) -> bool:
+def _free(
+    d: Delivery, told: Mapping[str, Delivery], now: float, hold: float, failed: Container[str] | None = None
+) -> bool:
     """Whether it may be tried: its time has come, and an end does not come right after the first notice."""
-    if not d.due(now):
+    again = failed is not None and d.attempts > 0
+    if failed is not None and d.id in failed:
+        return False
+    if not d.due(now) and not again:
         return False
     before = told.get(d.subject)
     if d.action != "resolve" or hold <= 0 or before is None or before.sent_at is None:
@@ -73,14 +78,16 @@ def batches(
     recent: Sequence[float],
     limits: Limits,
     now: float,
+    failed: Container[str] | None = None,
 ) -> list[Batch]:
     """Messages to send now, in order.
 
     ``waiting``: all pending deliveries of the receiver. ``told``: subject → what it got last. ``recent``: when it got messages
-    within the last ``per`` seconds.
+    within the last ``per`` seconds. ``failed``: the receiver has just taken something, so that what failed before need not wait
+    any longer, save these, which have failed since.
     """
     first = heads(waiting)
-    ready = [d for d in first if _free(d, told, now, limits.hold)]
+    ready = [d for d in first if _free(d, told, now, limits.hold, failed)]
     if not ready:
         return []
     groups: dict[str, list[Delivery]] = {}

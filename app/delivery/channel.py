@@ -53,6 +53,7 @@ class Channel:
         beat = getattr(spec, "heartbeat", None)
         self._beat = Timer(float(beat)) if beat else None
         self._was_silent = False
+        self._failed_now: set[str] = set()
         self._taken: list[tuple[list[str], float, str, str]] = []
         self._reader = (
             Annotations(self.sender, receiver, store)
@@ -76,6 +77,7 @@ class Channel:
 
     def _deliver(self) -> int:
         sent = 0
+        self._failed_now = set()
         self._note_taken()
         for _ in range(ROUNDS):
             now = self._clock()
@@ -88,7 +90,7 @@ class Channel:
                 if self._limits.limited
                 else ()
             )
-            todo = batches(waiting, told, recent, self._limits, now)
+            todo = batches(waiting, told, recent, self._limits, now, self._failed_now if sent else None)
             good = 0
             for batch in todo:
                 if not self._may_send():
@@ -132,6 +134,7 @@ class Channel:
 
     def _failed(self, batch: Batch, error: SendError, now: float, *, first: bool) -> None:
         rows = [i.delivery for i in batch.items]
+        self._failed_now |= {d.id for d in rows}
         tried = max(d.attempts for d in rows) + 1
         wait = backoff(tried, self._draw(), error.wait)
         for d in rows:

@@ -1,4 +1,4 @@
-"""The simulator's quality half over seeds: what carries a fault is named, load is never wrongly blamed or cleared, calm is silent."""
+"""The quality half of the simulator over seeds: faults named, load never wrongly blamed or cleared, calm ones silent."""
 
 from __future__ import annotations
 

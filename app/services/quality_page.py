@@ -116,8 +116,10 @@ def rules_of(b: BadOutput) -> dict[str, float]:
 
 
 def samples(a: Analysis) -> list[BadOutput]:
-    """Degraded outputs, the latest first."""
-    return list(reversed(a.history.all_bad))[:MOST_SAMPLES]
+    """Degraded outputs, the latest first; those of the pool that the verdict is about before others."""
+    latest = list(reversed(a.history.all_bad))
+    mine = [b for b in latest if not a.focus or b.pool == a.focus]
+    return [*mine, *(b for b in latest if a.focus and b.pool != a.focus)][:MOST_SAMPLES]
 
 
 def clean_text(c: Cascade, turns: int) -> str:

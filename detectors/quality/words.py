@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from detectors.quality.decision import UNKNOWN_LOAD
+from detectors.quality.decision import EPISODES, HOURS, RATIO, UNKNOWN_LOAD
 from detectors.quality.evalues import ALARM
 from detectors.quality.rates import RateInterval, zero_bound
 from detectors.quality.strata import Stratum, Table
@@ -107,6 +107,11 @@ def verdict_of(
         more_needed = (
             "Scrape the engines of these replicas: the load at admission is their requests_running "
             "(vllm:num_requests_running, sglang:num_running_reqs)."
+        )
+    elif load.low is not None and load.low > RATIO and load.episodes < EPISODES and load.hours < HOURS:
+        more_needed = (
+            f"It rises with load so far. {EPISODES - load.episodes} more separate spells of high load would settle it "
+            f"(or {HOURS - load.hours} more hours): look again after the next busy spell."
         )
     else:
         more_needed = capital(load.why) + "."

@@ -30,6 +30,8 @@ from websockets.typing import Origin, Subprotocol
 from app.services.wording import stamp
 from bench.app import click
 from bench.large_history import END, write
+from core.config import load_config
+from sql.store import Store
 from tests.app.browser import Browser, browser
 from tests.app.server import running_app
 
@@ -197,6 +199,8 @@ def main() -> None:
             config = options.folder.absolute() / "gustfront.yaml"
         if not config.exists():
             raise SystemExit(f"{config} does not exist. Fix: python -m bench.large_history {options.folder}")
+        # A database written by an earlier release is brought up to this one.
+        Store.open(load_config(config).database).close()
         with running_app(config, folder) as base:
             names = [p for p in options.pages.split(",") if p]
             found: dict[str, object] = dict(pages(base, names, options.repeat))

@@ -2,8 +2,8 @@
 is built in.
 
 All problems of a file are collected and raised as one :class:`ConfigErrors`; each names path, value and fix.
-``${NAME}`` in ``database``, ``sources``, ``app``, ``auth`` and ``receivers`` is taken from the environment, so that secrets need not
-stand in the file; values that can hold secrets are never repeated in messages.
+``${NAME}`` in ``database``, ``sources``, ``app``, ``auth`` and ``receivers`` is taken from the environment, so that secrets
+need not stand in the file; values that can hold secrets are never repeated in messages.
 """
 
 from __future__ import annotations

@@ -12,18 +12,18 @@ from app.services import deliveries
 from app.services.people import Forbidden
 from app.storage import configuration, writing_store
 from app.ui import empty, who
-from app.ui.html import chip, div, show
+from app.ui.html import Markup, chip, div, show
 from app.ui.tables import height
 from core.errors import GustfrontError
 
 
-def chip_of() -> str:
+def chip_of() -> Markup | None:
     """The chip about receivers: which fail, or nothing where all is well or none is configured."""
     if queries.delivery_stopped():
         return chip("nobody is told: delivery is not running", "amber")
     ill = [r.name for r in queries.receivers() if r.state in ("failing", "parked")]
     if not ill:
-        return ""
+        return None
     words = f"receiver {ill[0]} fails" if len(ill) == 1 else f"{len(ill)} receivers fail"
     return chip(words, "amber")
 

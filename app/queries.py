@@ -4,13 +4,13 @@ its keys are rounded, so that one visitor's answer serves the next."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from app.services import cards as cards_service
 from app.services import (
+    attention,
     deliveries,
     fleet,
     health,
@@ -24,9 +24,11 @@ from app.services import (
     slo_page,
     slos,
 )
+from app.services import cards as cards_service
 from app.services import demo as demo_service
 from app.services import explore as explore_service
 from app.services import odd as odd_service
+from app.services.attention import Standing
 from app.services.deliveries import ReceiverState
 from app.services.demo import Demo
 from app.services.gateway import Chunk, Detail, Fold, Where, fold
@@ -206,6 +208,26 @@ def _incident(url: str, view: View, incident_id: str) -> incident_load.Loaded | 
 def incident(view: View, incident_id: str) -> incident_load.Loaded | None:
     """One incident with its log; None where there is none of that id (or nobody had been told yet at ``as_of``)."""
     return _incident(configuration().database, _key(view), incident_id)
+
+
+def incident_changed() -> None:
+    """Somebody acted on an incident: what is shown of incidents is read anew."""
+    _incident.clear()
+    _standings.clear()
+
+
+@st.cache_data(ttl=BRIEF, max_entries=8, show_spinner=False)
+def _standings(url: str, ids: tuple[str, ...]) -> dict[str, Standing]:
+    store = shared_store(url)
+    found = [i for key in ids if (i := store.incident(key)) is not None]
+    known = attention.load(store, configuration(), found)
+    return {i.id: known.standing(i) for i in found}
+
+
+def standings(ids: Iterable[str]) -> dict[str, Standing]:
+    """How incidents stand with people right now, by id."""
+    wanted = tuple(sorted(set(ids)))
+    return _standings(configuration().database, wanted) if wanted else {}
 
 
 def _slo_key(view: View) -> View:

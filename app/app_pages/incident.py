@@ -21,7 +21,7 @@ from app.services.wording import (
     span,
     uncapital,
 )
-from app.ui import empty, links
+from app.ui import acting, empty, links
 from app.ui.evidence import evidence
 from app.ui.filters import current_view
 from app.ui.html import bold, chip, chips, div, rows, show, table
@@ -30,8 +30,9 @@ from app.ui.live import live
 from app.ui.pieces import heat_chart, interval_text, severity_chip
 
 
-def head(v: IncidentView) -> None:
-    """The sentence and its chips: blast radius and direction first."""
+def head(loaded: Loaded) -> None:
+    """The sentence and its chips: blast radius and direction first, then how it stands with people."""
+    v = loaded.view
     i = v.incident
     marks = [
         severity_chip(i, missed=v.missed),
@@ -45,6 +46,7 @@ def head(v: IncidentView) -> None:
     late = [h for h in v.harm if h.late] if v.quality is None else []
     marks += [chip(f"{h.late:,} {h.class_} requests late") for h in late[:2]]
     marks.append(chip(confidence_text(v)))
+    marks += acting.marks(loaded.standing, v.as_of)
     show(div(v.sentence, class_="gf-big-title"), chips(marks))
 
 
@@ -268,7 +270,8 @@ def side(loaded: Loaded, view: View) -> None:
                     [
                         (
                             clock(e.ts, relative_to=v.as_of),
-                            f"{e.action}: {e.text}" + (f" ({e.who})" if e.who else ""),
+                            f"{e.action.replace('_', ' ')}{': ' if e.text else ''}{e.text}"
+                            + (f" ({e.who})" if e.who else ""),
                         )
                         for e in reversed(loaded.log)
                     ]
@@ -327,7 +330,15 @@ def body(view: View) -> None:
             class_="gf-small gf-soft",
         )
     )
-    head(v)
+    head(loaded)
+    acting.controls(loaded)
+    if loaded.expired:
+        show(
+            div(
+                "Its measurements are past their retention: what was copied into the incident is shown, no charts.",
+                class_="gf-small gf-soft",
+            )
+        )
     if v.incident.updated_at > view.as_of + 60:
         updated = instant(v.incident.updated_at)
         known = f"Replicas, cause and ruled-out are as of {updated}; numbers and charts are as of {clock(view.as_of)}."

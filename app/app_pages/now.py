@@ -10,7 +10,7 @@ from app.services.heat import WORST as WORST_REPLICAS
 from app.services.measures import HEAT_MAP, MEASURES
 from app.services.view import View
 from app.services.wording import clock, instant, promise, seconds
-from app.ui import empty
+from app.ui import acting, empty
 from app.ui.html import chip, chips, div, show, span, table
 from app.ui.live import live
 from app.ui.pieces import (
@@ -97,8 +97,11 @@ def body(view: View) -> None:
         span(f"{clock(view.start, relative_to=view.as_of)}–{instant(view.as_of)}", class_="gf-small gf-soft")
     )
     show(chips(marks))
+    standings = queries.standings(v.incident.id for v in model.open)
     for n, incident in enumerate(model.open):
-        incident_line(incident, view, prominent=n == 0)
+        known = standings.get(incident.incident.id)
+        having = acting.marks(known, view.as_of) if known else ()
+        incident_line(incident, view, prominent=n == 0, standing=having)
     waiting = sum(i.state != "resolved" and i.severity != "info" for i in model.incidents) - len(model.open)
     if waiting > 0:
         show(div(f"{waiting} more open incidents stand in the table below.", class_="gf-soft gf-small"))

@@ -114,13 +114,14 @@ def parts(text: str) -> list[object]:
     return out
 
 
-def incident_line(v: IncidentView, view: View, *, prominent: bool) -> None:
-    """One open incident on the Now page: what, where, who is hurt, why; a button to open it."""
+def incident_line(v: IncidentView, view: View, *, prominent: bool, standing: Sequence[Markup] = ()) -> None:
+    """One open incident on the Now page: what, where, who is hurt, why, who has it; a button to open it."""
     i = v.incident
     marks = [
         severity_chip(i, missed=v.missed),
         chip(f"{i.state} {span(v.open_for)}"),
         chip(v.direction.text(), "red" if v.direction.word == "getting worse" and v.missed else "grey"),
+        *standing,
     ]
     with st.container(border=True, gap="xsmall"):
         left, right = st.columns([6, 1.15], vertical_alignment="center")

@@ -14,6 +14,7 @@ from collectors.discovery import Discovery, Endpoint
 from collectors.scrape import TargetScraper
 from collectors.scrape_access import tls_context
 from collectors.selfmetrics import SelfMetrics
+from collectors.shards import ALL, Shard
 from collectors.slots import Gathering, slot_of, slots_of
 from core.config_models import ScrapeSource
 from core.frames import Reading
@@ -42,8 +43,9 @@ class SourceScraper:
         problem: Callable[[Problem], None],
         metrics: SelfMetrics,
         refresh: float = REFRESH_SECONDS,
+        shard: Shard = ALL,
     ) -> None:
-        self.source = source
+        self.source, self._shard = source, shard
         self._name = source.name or "scrape"
         self._tools, self._emit, self._problem, self._metrics, self._refresh = (
             tools,
@@ -120,7 +122,7 @@ class SourceScraper:
         if found is self._followed:
             return
         self._followed = found
-        wanted = {e.key: e for e in found}
+        wanted = {e.key: e for e in found if self._shard.has_url(e.url)}
         for key in self._running.keys() - wanted.keys():
             self._running.pop(key).close()
             self._slots[slot_of(key, len(self._slots))].pop(key, None)

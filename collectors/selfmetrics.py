@@ -16,9 +16,10 @@ METRICS = "collect.metrics"
 
 
 class SelfMetrics:
-    """The collector's own metrics, in a registry of their own."""
+    """The collector's own metrics, in a registry of their own. ``shard`` (``3/8``) keeps those of several collectors apart."""
 
-    def __init__(self) -> None:
+    def __init__(self, shard: str = "") -> None:
+        self.cursor = f"{METRICS}.{shard}" if shard else METRICS
         r = self.registry = CollectorRegistry()
         self._good: list[float] = []
         self.scrapes = Counter(

@@ -20,6 +20,7 @@ from collectors.dictionary import load_dictionary
 from collectors.follow import follow_prometheus
 from collectors.scrape_source import SourceScraper
 from collectors.selfmetrics import SelfMetrics
+from collectors.shards import ALL, Shard
 from collectors.spool import open_spool
 from collectors.tail import follow_files
 from collectors.writer import Sink, Writer
@@ -33,12 +34,13 @@ log = logging.getLogger(__name__)
 STOP_POLL = 0.1
 
 
-def spool_folder(database: str) -> Path:
-    """Where readings wait while the database is away: beside a SQLite file, else in the working directory."""
+def spool_folder(database: str, shard: Shard = ALL) -> Path:
+    """Where readings wait while the database is away: beside a SQLite file, else in the working directory; one a shard."""
+    end = f"-{shard.number}-of-{shard.of}" if shard.name else ""
     if (file := database_file(database)) is not None:
-        return file.with_name(file.name + "-spool")
+        return file.with_name(f"{file.name}-spool{end}")
     digest = blake2b(database_name(database).encode(), digest_size=6).hexdigest()
-    return Path(f"gustfront-spool-{digest}").absolute()
+    return Path(f"gustfront-spool-{digest}{end}").absolute()
 
 
 def raise_file_limit() -> None:
@@ -51,17 +53,20 @@ def raise_file_limit() -> None:
             log.debug("the limit of open files stays at %d: %s", soft, error)
 
 
-async def run_collect(config: Config, stop: asyncio.Event | threading.Event | None = None) -> None:
+async def run_collect(
+    config: Config, stop: asyncio.Event | threading.Event | None = None, shard: Shard = ALL
+) -> None:
     """Collect until ``stop`` is set (or, without one, until SIGINT or SIGTERM); what was read is committed or spooled first.
 
+    Of the sources only those of ``shard`` are read.
     Raises ConfigError for a dictionary or rule that cannot be used. A database that is away is waited for, not raised.
     """
     stop = _on_signals() if stop is None else stop
     raise_file_limit()
     dictionary = load_dictionary()
     classes, roles = ClassRules.from_config(config.classes), Roles.from_config(config.roles)
-    metrics = SelfMetrics()
-    spool, lock = open_spool(spool_folder(config.database))
+    metrics = SelfMetrics(shard.name)
+    spool, lock = open_spool(spool_folder(config.database, shard))
 
     def retain(store: Sink) -> None:
         if isinstance(store, Store):
@@ -78,10 +83,15 @@ async def run_collect(config: Config, stop: asyncio.Event | threading.Event | No
 
     tools = BodyTools(dictionary, classes, roles)
     files = []
-    for source in config.sources:
+    for source in filter(shard.has_source, config.sources):
         if source.scrape is not None:
             scraper = SourceScraper(
-                source.scrape, tools, emit=writer.put, problem=writer.problem, metrics=metrics
+                source.scrape,
+                tools,
+                emit=writer.put,
+                problem=writer.problem,
+                metrics=metrics,
+                shard=shard,
             )
             tasks.append(asyncio.create_task(scraper.run(), name=source.name))
         elif source.prometheus is not None:

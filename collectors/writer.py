@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from collectors.problem_board import ProblemBoard
-from collectors.selfmetrics import HEARTBEAT, METRICS, SelfMetrics
+from collectors.selfmetrics import HEARTBEAT, SelfMetrics
 from collectors.spool import Spool
 from core.errors import GustfrontError, StoreError
 from core.frames import Reading
@@ -300,7 +300,7 @@ class Writer:
                 self._store.add_problems(problems)
                 problems = []
             self.metrics.heartbeat.set(time.time())
-            self._store.set_cursor(METRICS, self.metrics.text())
+            self._store.set_cursor(self.metrics.cursor, self.metrics.text())
             self._store.set_cursor(HEARTBEAT, f"{time.time():.3f}")
             if not self._spool:
                 self._retry_wait = 0.5

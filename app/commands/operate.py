@@ -20,6 +20,13 @@ PortOption = Annotated[
     int | None,
     typer.Option(min=1, max=65535, help="Port to listen on. Default: the configuration's, else 8501."),
 ]
+ShardOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NUMBER/OF",
+        help="Read only this share of the sources, such as 3/8: one of eight collectors that together read each once.",
+    ),
+]
 InsecureOption = Annotated[
     bool,
     typer.Option(
@@ -47,11 +54,13 @@ def _stop_on_signals() -> threading.Event:
 
 
 @command
-def collect() -> None:
+def collect(shard: ShardOption = "1/1") -> None:
     """Scrape targets, read Prometheus servers and follow logs, into the database."""
     from collectors.service import run_collect
+    from collectors.shards import Shard
 
-    asyncio.run(run_collect(settings.load(), _stop_on_signals()))
+    part = Shard.parse(shard)
+    asyncio.run(run_collect(settings.load(), _stop_on_signals(), part))
 
 
 @command

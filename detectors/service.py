@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event as StopEvent
 
 import orjson
 
-from core.beats import DETECT, EVERY_S
+from core.beats import DETECT, DETECT_STANDBY, EVERY_S
 from core.config_models import Config
 from core.errors import StoreError
+from core.incidents import Incident
 from core.records import OutputRecord
 from detectors.contract import Detector
 from detectors.cube import Cube
 from detectors.fold import Fold
 from detectors.incidents import Change
+from detectors.leading import LEASE, Leader
 from detectors.registry import detectors as all_detectors
 from detectors.samples import Samples
 from detectors.source import context_of, fill, new_cube
@@ -37,8 +39,15 @@ BASELINE_S = 3600.0
 RETRY_S = 5.0
 
 
+class LeaseLost(Exception):
+    """Another detector leads by now: what this one remembers is out of date, and nothing of it was stored."""
+
+
 class Live:
-    """Detection over one store. :meth:`tick` may be called at any time; it does nothing twice."""
+    """Detection over one store. :meth:`tick` may be called at any time; it does nothing twice.
+
+    With ``holder`` it stores only while that process holds the lease.
+    """
 
     def __init__(
         self,
@@ -47,7 +56,9 @@ class Live:
         *,
         detectors: tuple[Detector, ...] | None = None,
         depth: float = DEPTH_S,
+        holder: str = "",
     ) -> None:
+        self.lease = (LEASE, holder) if holder else None
         self.store, self.config = store, config
         self.items = detectors if detectors is not None else all_detectors()
         self.depth = depth
@@ -82,7 +93,7 @@ class Live:
         return self.lag
 
     def tick(self, now: float) -> list[Change]:
-        """Judge the newest complete instant; returns what changed. Raises StoreError where the store is away."""
+        """Judge the newest complete instant; returns what changed. Raises StoreError where the store is away, LeaseLost."""
         began = time.perf_counter()
         newest = self.store.newest()
         if newest is None:
@@ -113,20 +124,32 @@ class Live:
             self.samples = Samples.of(self.records)
 
     def _save(self, changes: list[Change], now: float) -> None:
-        for change in changes:
-            self.store.log_incident(change.incident.id, now, change.action, change.text, "detector")
         alive = [t.incident for t in self.fold.tracker.tracked.values()]
         changed = {c.incident.id for c in changes}
-        for incident in alive:
-            if incident.id in changed or (incident.state != "resolved" and incident.updated_at == now):
-                self.store.save_incident(incident)
-        if changes or now - self.saved >= KEEP_STATE_S:
-            self.save_state()
+        found = [i for i in alive if i.id in changed or (i.state != "resolved" and i.updated_at == now)]
+        keep = bool(changes) or now - self.saved >= KEEP_STATE_S
+        if not (found or keep):
+            return
+        # One transaction: whoever takes over from a process that died here knows all of this tick, or nothing of it.
+        self._store(found, [(c.incident.id, now, c.action, c.text) for c in changes], keep)
+        if keep:
+            self.save_baselines()
             self.saved = now
 
+    def _store(
+        self, found: Sequence[Incident], entries: Sequence[tuple[str, float, str, str]], keep: bool
+    ) -> None:
+        state = (STATE, orjson.dumps(self.fold.dump())) if keep else None
+        if not self.store.save_detection(found, entries, state, self.lease):
+            raise LeaseLost
+
     def save_state(self) -> None:
-        """Keep the memory of detection, and once an hour what each detector has learnt."""
-        self.store.save_state(STATE, orjson.dumps(self.fold.dump()))
+        """Keep the memory of detection, and what each detector has learnt. Raises LeaseLost."""
+        self._store([], [], True)
+        self.save_baselines()
+
+    def save_baselines(self) -> None:
+        """Keep once an hour what each detector has learnt."""
         for kind, baseline in self.fold.baselines.items():
             as_of = float(baseline["as_of"])
             if as_of // BASELINE_S > self.kept.get(kind, 0.0) // BASELINE_S:
@@ -135,31 +158,42 @@ class Live:
 
 
 def run_detect(config: Config, stop_event: StopEvent, *, clock: Callable[[], float] = time.time) -> None:
-    """Detect until ``stop_event`` is set. A store that is away is tried again; its error is logged once."""
+    """Detect until ``stop_event`` is set; of several processes that do, one detects and the others stand by.
+
+    A store that is away is tried again; its error is logged once.
+    """
     away = ""
     live: Live | None = None
     store: Store | None = None
-    beat = -EVERY_S
+    leader: Leader | None = None
+    every = float(config.detect.every)
+    beat, term = -EVERY_S, 0.0
     try:
         while not stop_event.is_set():
             try:
                 if store is None:
                     store = Store.open(config.database)
-                if live is None:
-                    live = Live(store, config)
-                for change in live.tick(clock()):
+                if leader is None:
+                    leader = Leader(store, every)
+                if not leader.lead():
+                    live = None  # what another leader remembers is read when it is needed
+                elif live is None or term != leader.term:
+                    live, term = Live(store, config, holder=leader.holder), leader.term
+                for change in live.tick(clock()) if live is not None else ():
                     i = change.incident
                     log.info(
                         "%s %s (%s, %s): %s", change.action, i.id, i.kind, i.severity, change.text or i.title
                     )
                 if time.monotonic() - beat >= EVERY_S:
                     beat = time.monotonic()
-                    store.set_cursor(DETECT, f"{clock():.3f}")
+                    store.set_cursor(DETECT if live is not None else DETECT_STANDBY, f"{clock():.3f}")
                 if away:
                     log.info("the database is back")
                     away = ""
-                every = float(config.detect.every)
                 stop_event.wait(max(0.05, every - clock() % every))
+            except LeaseLost:
+                log.warning("another detector has taken over; what this one found last was not stored")
+                live = None
             except StoreError as error:
                 if str(error) != away:
                     log.warning("detection waits for the database: %s", error)
@@ -172,4 +206,8 @@ def run_detect(config: Config, stop_event: StopEvent, *, clock: Callable[[], flo
                     live.save_state()
                 except StoreError as error:
                     log.warning("the memory of detection was not saved: %s", error)
+                except LeaseLost:
+                    log.warning("another detector has taken over; its memory stays")
+            if leader is not None:
+                leader.close()
             store.close()

@@ -10,9 +10,9 @@ from core.records import Event, Outcome, OutputRecord, Problem
 from core.requests import RequestCell, RequestCount, RequestKey
 from sql import events as event_rows
 from sql import incidents as incident_rows
+from sql import leases, output_counts
 from sql import objectives as objective_rows
 from sql import outcomes as outcome_rows
-from sql import output_counts
 from sql import outputs as output_rows
 from sql import requests as request_rows
 from sql.delivery_store import DeliveryStore
@@ -310,6 +310,30 @@ class FactStore(LifeStore, PeopleStore, DeliveryStore, QualityStore):
         """Insert or replace an incident."""
         with self.database.write() as c:
             incident_rows.save(c, incident)
+
+    def save_detection(
+        self,
+        incidents: Iterable[Incident],
+        entries: Iterable[tuple[str, float, str, str]],
+        state: tuple[str, bytes] | None = None,
+        lease: tuple[str, str] | None = None,
+    ) -> bool:
+        """What a tick found, all or nothing: incidents, log entries (incident, time, action, text) and (detector, memory).
+
+        With ``lease`` (name, holder) only while that holder has it; False where it has not, and then nothing is stored.
+        """
+        with self.database.write(lock=True) as c:
+            if lease is not None:
+                held = leases.get(c, lease[0])
+                if held is None or held.holder != lease[1]:
+                    return False
+            for incident in incidents:
+                incident_rows.save(c, incident)
+            for incident_id, ts, action, text in entries:
+                incident_rows.log(c, incident_id, ts, action, text, "detector")
+            if state is not None:
+                incident_rows.save_state(c, *state)
+        return True
 
     def save_incidents(self, many: Iterable[Incident]) -> None:
         """Insert or replace incidents, all or none."""

@@ -30,7 +30,12 @@ class Beat:
 
 def beats(store: Store, now: float) -> list[Beat]:
     """All parts, in the order of the data's way."""
-    return [Beat(part, _age(store.get_cursor(cursor), now)) for part, cursor in PARTS.items()]
+    return [Beat(part, age_of(store, cursor, now)) for part, cursor in PARTS.items()]
+
+
+def age_of(store: Store, cursor: str, now: float) -> float | None:
+    """Seconds since the time kept in a cursor; None where there is none."""
+    return _age(store.get_cursor(cursor), now)
 
 
 def _age(text: str | None, now: float) -> float | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from app.delivery.beats import SILENT_S, beats
+from app.delivery.beats import SILENT_S, age_of, beats
+from core.beats import DETECT_STANDBY
 from sql.store import Store
 
 
@@ -51,3 +52,10 @@ def delivery_metrics(store: Store, now: float, registry: CollectorRegistry) -> N
         alive.labels(beat.part).set(beat.alive)
         if beat.age is not None:
             age.labels(beat.part).set(beat.age)
+    waits = age_of(store, DETECT_STANDBY, now)
+    if waits is not None:
+        Gauge(
+            "gustfront_detect_standby_age_seconds",
+            "Seconds since a detector that stands by was last heard of; absent if there never was one.",
+            registry=registry,
+        ).set(waits)

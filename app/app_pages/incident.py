@@ -24,7 +24,7 @@ from app.services.wording import (
 from app.ui import acting, empty, links
 from app.ui.evidence import evidence
 from app.ui.filters import current_view
-from app.ui.html import bold, chip, chips, div, rows, show, table
+from app.ui.html import Markup, bold, chip, chips, div, esc, rows, show, table
 from app.ui.html import span as inline
 from app.ui.live import live
 from app.ui.pieces import heat_chart, interval_text, severity_chip
@@ -256,12 +256,16 @@ def side(loaded: Loaded, view: View) -> None:
         show(div("Seen before", class_="gf-h"))
         if loaded.similar:
             for s in loaded.similar:
+                path = links.incident_path(s.incident.id)
+                when = Markup(f'<a href="{esc(path)}" target="_self">{esc(s.when())}</a>')
+                said = f" People called it: {s.label}." if s.label else ""
                 show(
-                    div(s.when(), class_="gf-small"),
-                    div(s.ended_by, class_="gf-small gf-soft"),
+                    div(when, class_="gf-small"),
+                    div(f"{s.ended_by}.{said}", class_="gf-small"),
+                    div(", ".join(s.why), class_="gf-small gf-soft"),
                 )
         else:
-            show(div("No other of this kind in the 90 days before.", class_="gf-small gf-soft"))
+            show(div("Nothing like it in the 400 days before.", class_="gf-small gf-soft"))
     with st.container(border=True, gap="xsmall"):
         show(div("Log", class_="gf-h"))
         if loaded.log:

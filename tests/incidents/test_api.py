@@ -64,7 +64,7 @@ def refused(body: Any, code: str, *words: str) -> None:
 def test_the_list_is_given_in_pages_without_doubles_or_gaps_the_newest_first(api: httpx.Client) -> None:
     seen: list[str] = []
     starts: list[str] = []
-    cursor: dict[str, str] = {}
+    cursor: dict[str, Any] = {}
     for _ in range(20):
         page = get(api, "/api/v1/incidents", limit=7, **cursor)
         seen += [i["id"] for i in page["incidents"]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from core.attention import extent, notifiable, worse
@@ -52,7 +54,7 @@ def test_a_part_is_not_told_of_until_its_whole_is_over() -> None:
     assert not notifiable(gone, T, handling=h, into=over).notify
 
 
-WORSE = {
+WORSE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "severity": ({"severity": "ticket"}, {}),
     "bites": ({"state": "announced"}, {}),
     "class": ({}, {"classes": ("coding-agent", "chat")}),
@@ -122,7 +124,7 @@ TEAMS = teams_of(
 
 
 def test_the_first_team_that_matches_one_of_its_pools_owns_an_incident() -> None:
-    def name(**changes: object) -> str | None:
+    def name(**changes: Any) -> str | None:
         team = owner_of(incident(**changes), TEAMS)
         return team.name if team else None
 

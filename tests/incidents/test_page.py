@@ -14,8 +14,9 @@ from app.services.people import Principal
 from app.services.wording import stamp
 from sql.store import Store
 from tests.app.conftest import configured
-from tests.app.history import END, History, make
-from tests.app.test_pages import ok, open_page, words
+from tests.app.history import END, STORM, History, make
+from tests.app.history import storm as an_incident
+from tests.app.test_pages import markup, ok, open_page, words
 
 __all__ = ["configured"]
 MARA = Principal("mara", "responder")
@@ -134,3 +135,15 @@ def test_who_may_only_look_sees_the_buttons_disabled_with_the_reason(
     button = next(b for b in app.button if b.key == "act_ack_storm-1")
     assert button.disabled
     assert "responder" in button.help
+
+
+def test_an_earlier_one_is_linked_with_what_ended_it_and_what_is_alike(storm: History) -> None:
+    with Store.open(storm.url) as store:
+        store.save_incident(
+            an_incident(id="before", state="resolved", started_at=STORM - 86400, ended_at=STORM - 86000)
+        )
+        store.log_incident("before", STORM - 85000, "note", "<img src=x> rolled back", "mara")
+    text = markup(open_page("incident", id="storm-1", as_of=stamp(END)))
+    assert 'href="/incident?id=before"' in text
+    assert "mara noted: &lt;img src=x&gt; rolled back." in text
+    assert "same kind, same pool coder" in text

@@ -7,7 +7,7 @@ stratum (pool and class), judged against what that stratum has learnt, never aga
     S <- max(0, S + ln((1 - p1) / (1 - p0)))  for one that is not          alarm: S >= 14, and 5 faulty answers since the onset
 
 ``p0`` is the 95 % upper bound of the learnt rate (Gamma prior worth 500 answers at 1 in 1,000), and there is no alarm before a
-stratum has 300 answers of its own past: the usual rate of soft rules differs between models by a factor of a hundred.
+stratum has 300 answers of its own past, nor where the bound is above 5 %: the usual rate of soft rules differs between models by a factor of a hundred.
 How many answers lie between two false alarms is computed, see :func:`false_alarm_after`.
 The unit is the first faulty turn of a session; malformed calls are counted among calls.
 """
@@ -32,6 +32,8 @@ B = NDArray[np.bool_]
 ALARM = 14.0
 LEAST_FAULTY = 5
 LEAST_PAST = 300
+MOST_USUAL = 0.05
+"""A rule that fires on more than a twentieth of normal answers says something else there than that an answer is faulty."""
 PRIOR_A, PRIOR_B = 0.5, 500.0
 RECENT_S = 900.0
 LEVEL = 0.95
@@ -108,7 +110,7 @@ def advance(s: Samples, lo: int, hi: int, learnt: dict[str, list[int]], state: J
         where = Stratum(GROUPS[g], s.names[s.pool[i]], s.names[s.workload_class[i]])
         key = where.key
         faulty, n = learnt.get(key, (0, 0))
-        if n < LEAST_PAST:
+        if n < LEAST_PAST or upper_rate(faulty, n) > MOST_USUAL:
             continue
         if key not in rises:
             rises[key] = steps(upper_rate(faulty, n))

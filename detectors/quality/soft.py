@@ -7,7 +7,8 @@ stratum (pool and class), judged against what that stratum has learnt, never aga
     S <- max(0, S + ln((1 - p1) / (1 - p0)))  for one that is not          alarm: S >= 14, and 5 faulty answers since the onset
 
 ``p0`` is the 95 % upper bound of the learnt rate (Gamma prior worth 500 answers at 1 in 1,000), and there is no alarm before a
-stratum has 300 answers of its own past, nor where the bound is above 5 %: the usual rate of soft rules differs between models by a factor of a hundred.
+stratum has 300 answers of its own past, nor where the
+bound is above 5 %: the usual rate of soft rules differs between models by a factor of a hundred.
 How many answers lie between two false alarms is computed, see :func:`false_alarm_after`.
 The unit is the first faulty turn of a session; malformed calls are counted among calls.
 """

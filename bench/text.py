@@ -3,7 +3,8 @@
     python -m bench.text [--shared DIR] [--texts 400] [--json] [--traces FILE.parquet]
 
 Recall: ordinary texts broken in known doses (``app/services/text_breaking.py``). False positives: model outputs of the
-shared traces that no label calls degenerate, outputs of the labelled histories whose acceptance length is normal, and files found on this machine
+shared traces that no label calls degenerate, outputs of the labelled histories whose acceptance length is
+normal, and files found on this machine
 (Python, manual pages, documentation, JSON, JavaScript). Speed: processor milliseconds for 1.2 kB, one core, nothing remembered.
 Without the shared folder the texts are Python's own help pages.
 

@@ -10,12 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from core.classes import parse_matchers
+from core.config_matchers import check_matchers
 from core.config_sources import Section
 from core.config_types import Duration, FilePath, HttpUrl, PositiveDuration, Size, fail
-from core.errors import ConfigError
+from core.silences import LABELS
 
-LABELS = ("kind", "pool", "class", "severity", "tenant", "replica")
 KINDS = ("alertmanager", "slack", "webhook", "pagerduty", "opsgenie", "email", "grafana")
 MINUTE = 60.0
 
@@ -282,14 +281,7 @@ class RouteConfig(Section):
     @field_validator("match")
     @classmethod
     def _readable(cls, value: list[str]) -> list[str]:
-        for item in value:
-            try:
-                found = parse_matchers(item)
-            except ConfigError as error:
-                fail(f"{error.problem}: {item!r}", error.fix)
-            for m in found:
-                if m.label not in LABELS:
-                    fail(f"an incident has no label {m.label}: {item!r}", f"use {', '.join(LABELS)}")
+        check_matchers(value, LABELS)
         return value
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from core.classes import parse_matchers
+from core.config_matchers import check_matchers
 from core.config_sources import Section
-from core.config_types import PositiveDuration, fail
-from core.errors import ConfigError
+from core.config_types import PositiveDuration
 
 LABELS = ("pool", "class", "kind", "severity")
 
@@ -35,14 +34,6 @@ class TeamConfig(Section):
     @classmethod
     def _readable(cls, value: Any) -> Any:
         value = [value] if isinstance(value, str) else value
-        for item in value if isinstance(value, list) else ():
-            if not isinstance(item, str):
-                continue
-            try:
-                found = parse_matchers(item)
-            except ConfigError as error:
-                fail(f"{error.problem}: {item!r}", error.fix)
-            for m in found:
-                if m.label not in LABELS:
-                    fail(f"an incident has no label {m.label} here: {item!r}", f"use {', '.join(LABELS)}")
+        if isinstance(value, list):
+            check_matchers((item for item in value if isinstance(item, str)), LABELS, " here")
         return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -89,19 +89,17 @@ class Window:
 
     def total(self, name: str, cells: int) -> F:
         """Sum of the last ``cells`` cells per replica; NaN where none is known."""
-        key = ("total", name, cells)
-        found = self.memo.get(key)
-        if found is None:
-            found = self.memo[key] = nansum(self.value(name, cells))
-            found.setflags(write=False)
-        return found
+        return self._folded("total", nansum, name, cells)
 
     def mean(self, name: str, cells: int) -> F:
         """Mean of the last ``cells`` cells per replica; NaN where none is known."""
-        key = ("mean", name, cells)
-        found = self.memo.get(key)
+        return self._folded("mean", nanmean, name, cells)
+
+    def _folded(self, what: str, fold: Callable[[F], F], name: str, cells: int) -> F:
+        key = (what, name, cells)
+        found: F | None = self.memo.get(key)
         if found is None:
-            found = self.memo[key] = nanmean(self.value(name, cells))
+            found = self.memo[key] = fold(self.value(name, cells))
             found.setflags(write=False)
         return found
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, and_, case, delete, func, or_, select, update
 from core.deliveries import Delivery, Face, Tally
 from sql.bulk import clean, to_json, upsert
 from sql.ids import digest
+from sql.paging import newest_first
 from sql.schema import deliveries, incidents
 
 _PLAIN = (
@@ -185,9 +186,7 @@ def page(
 ) -> list[Delivery]:
     """Rows, the newest first, after ``before`` = (made_at, id) of the last one seen."""
     c = deliveries.c
-    query = select(deliveries).order_by(c.made_at.desc(), c.id.desc()).limit(limit)
-    if before is not None:
-        query = query.where(or_(c.made_at < before[0], and_(c.made_at == before[0], c.id < before[1])))
+    query = newest_first(select(deliveries), c.made_at, c.id, limit, before)
     for column, value in ((c.receiver, receiver), (c.state, state), (c.subject, subject)):
         if value is not None:
             query = query.where(column == value)

@@ -7,11 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Select, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, Select, func, insert, or_, select, update
 
 from core.incidents import Evidence, Incident, RuledOut
 from core.lifecycle import LogEntry
 from sql.bulk import clean, to_json, upsert
+from sql.paging import newest_first
 from sql.schema import baselines, detector_state, incident_log, incidents
 
 _PLAIN = (
@@ -177,10 +178,7 @@ def page(
 ) -> list[Incident]:
     """The newest first, after the one that began at ``before`` with that id; filters as in :func:`read`."""
     c = incidents.c
-    query = select(incidents).order_by(c.started_at.desc(), c.id.desc()).limit(limit)
-    if before is not None:
-        t, last = before
-        query = query.where(or_(c.started_at < t, and_(c.started_at == t, c.id < last)))
+    query = newest_first(select(incidents), c.started_at, c.id, limit, before)
     query = _narrowed(query, start, end, open_only, kinds)
     if severities is not None:
         query = query.where(c.severity.in_(list(severities)))

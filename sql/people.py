@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, select, tuple_, update
+from sqlalchemy import Connection, select, update
 
 from sql.bulk import to_json, upsert
+from sql.paging import newest_first
 from sql.schema import audit, tokens
 
 
@@ -143,9 +144,7 @@ def read_audit(
 ) -> list[AuditRow]:
     """Lines with start <= ts < end, the newest first, after ``before`` = (ts, id) of the last one seen."""
     a = audit.c
-    query = select(audit).order_by(a.ts.desc(), a.id.desc()).limit(limit)
-    if before is not None:
-        query = query.where(tuple_(a.ts, a.id) < before)
+    query = newest_first(select(audit), a.ts, a.id, limit, before)
     if start is not None:
         query = query.where(a.ts >= start)
     if end is not None:

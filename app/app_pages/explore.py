@@ -17,7 +17,7 @@ from app.ui import charts, empty
 from app.ui.html import Markup, chip, chips, div, esc, show, table
 from app.ui.html import span as inline
 from app.ui.live import live
-from app.ui.pieces import incident_table, plain
+from app.ui.pieces import events_table, incident_table, plain
 from app.ui.style import CLASS_COLOURS, GREY
 from app.ui.tables import sheet
 from core.signals import SIGNALS
@@ -208,20 +208,7 @@ def happened(over: Overlay, view: View) -> None:
             empty.nothing("No release, restart, scaling or note in this range.")
             return
         newest = sorted(over.events, key=lambda e: -e.ts)
-        show(
-            table(
-                ["when", "what", "where", ""],
-                [
-                    (
-                        clock(e.ts, relative_to=view.as_of),
-                        e.kind,
-                        e.replica or e.pool or "fleet",
-                        e.text[:120],
-                    )
-                    for e in newest[:8]
-                ],
-            )
-        )
+        show(events_table(newest[:8], view))
         if len(newest) > 8:
             show(div(f"and {len(newest) - 8} more", class_="gf-small gf-soft"))
 

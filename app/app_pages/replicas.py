@@ -24,13 +24,13 @@ from app.services.replica_table import (
     own_share,
 )
 from app.services.view import View
-from app.services.wording import clock, instant, listing, quantity, span
+from app.services.wording import instant, listing, quantity, span
 from app.ui import empty
 from app.ui.fleet_pictures import Line, key, lines_picture, squares_picture
 from app.ui.html import chip, chips, div, rows, show, table
 from app.ui.html import span as inline
 from app.ui.live import live
-from app.ui.pieces import incident_table
+from app.ui.pieces import events_table, incident_table
 from app.ui.style import AMBER, BLUE, GREY
 from app.ui.tables import sheet
 
@@ -279,20 +279,7 @@ def detail(found: ReplicaTable, view: View) -> None:
     with left:
         show(div("What happened", class_="gf-h"))
         if model.events:
-            show(
-                table(
-                    ["when", "what", "where", ""],
-                    [
-                        (
-                            clock(e.ts, relative_to=view.as_of),
-                            e.kind,
-                            e.replica or e.pool or "fleet",
-                            e.text[:120],
-                        )
-                        for e in sorted(model.events, key=lambda e: -e.ts)[:12]
-                    ],
-                )
-            )
+            show(events_table(sorted(model.events, key=lambda e: -e.ts)[:12], view))
         else:
             empty.nothing("No release, restart or scaling in this range.")
     with right:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.table import Table
@@ -12,7 +13,7 @@ from app.commands.acting import ByOption, actor, when
 from app.commands.analyse import JsonOption
 from app.commands.context import command, note_act, open_store, plain, print_json, settings, stderr, stdout
 from core.errors import ConfigError
-from core.silences import about
+from core.silences import MuteWindow, Silence, about
 from core.times import parse_duration, parse_time
 
 MatchersArgument = Annotated[
@@ -22,6 +23,7 @@ MatchersArgument = Annotated[
         all have to hold."""
     ),
 ]
+Q = TypeVar("Q", Silence, MuteWindow)
 NeededReason = Annotated[str, typer.Option("--reason", help="Why; shown beside everything that it hides.")]
 
 
@@ -146,14 +148,7 @@ def unsilence(
     from app.services.incident_json import silence_json
     from app.services.silencing import unsilence as back
 
-    now = time.time()
-    with open_store(settings.load()) as store:
-        done = back(store, key, actor(by), at=now)
-        note_act(store, "unsilence", done.id, actor(by).name)
-    if as_json:
-        print_json(silence_json(done, now))
-    else:
-        stderr.print(plain(f"silence {done.id} ({done.matchers}) is taken back"), soft_wrap=True)
+    _take_back("silence", "unsilence", back, silence_json, key, by, as_json)
 
 
 def unmute(
@@ -165,14 +160,26 @@ def unmute(
     from app.services.incident_json import mute_json
     from app.services.silencing import unmute as back
 
+    _take_back("mute window", "unmute", back, mute_json, key, by, as_json)
+
+
+def _take_back(
+    what: str,
+    act: str,
+    back: Callable[..., Q],
+    shape: Callable[[Q, float], dict[str, Any]],
+    key: str,
+    by: str | None,
+    as_json: bool,
+) -> None:
     now = time.time()
     with open_store(settings.load()) as store:
         done = back(store, key, actor(by), at=now)
-        note_act(store, "unmute", done.id, actor(by).name)
+        note_act(store, act, done.id, actor(by).name)
     if as_json:
-        print_json(mute_json(done, now))
+        print_json(shape(done, now))
     else:
-        stderr.print(plain(f"mute window {done.id} ({done.matchers}) is taken back"), soft_wrap=True)
+        stderr.print(plain(f"{what} {done.id} ({done.matchers}) is taken back"), soft_wrap=True)
 
 
 def register(group: typer.Typer) -> None:

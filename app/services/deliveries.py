@@ -23,8 +23,6 @@ from sql.store import Store
 STATUS = "deliver.status"
 """Cursor in which the dispatcher leaves what it knows besides the rows."""
 STATES = ("pending", "sent", "parked")
-LATE_S = 300.0
-"""A delivery that has waited for so long makes its receiver look ill."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from app.services.wording import percent, significant
 from core.frames import FloatArray
 from core.incidents import Incident
 from detectors.contract import Json
+from detectors.kv_eviction_storm import KvEvictionStorm
 from detectors.measures import TTFT, needs, now
 from detectors.sessions import moved_share
 from detectors.storm_warning import GAP, IDLE, Room, learn_room, outgrown, room
@@ -40,25 +41,9 @@ COMFORT = 1.3
 MARK_S, STEP_S = 30.0, 15.0
 """A point of the trend reads two scrapes of each replica."""
 LIFETIME = "kv_block_lifetime_seconds"
-NEEDS = needs(
-    "running",
-    "waiting",
-    "kv",
-    "kv_capacity",
-    "hits",
-    "queries",
-    "preempted",
-    "retracted",
-    "finished",
-    "evicted",
-    "generated",
-    "sessions_running",
-    "tier_loaded",
-    "tier_stored",
-    "tier_queries",
-    "tier_hits",
-    "store_read",
-    "store_written",
+NEEDS = (
+    *KvEvictionStorm.needs,
+    *needs("tier_loaded", "tier_stored", "tier_queries", "tier_hits", "store_read", "store_written"),
 )
 SIGNALS = tuple(dict.fromkeys([*(n.signal for n in NEEDS), TTFT]))
 HISTS = tuple(f"{h}:mean" for h in (TTFT, "queue_time_seconds", IDLE, GAP, LIFETIME))

@@ -369,23 +369,6 @@ def _starts(store: Store, rows: Sequence[TargetRow], view: View) -> dict[PLACE, 
     return out
 
 
-def csv_rows(found: ReplicaTable) -> list[dict[str, object]]:
-    """The table with plain numbers."""
-    return [
-        {
-            "pool": r.pool,
-            "replica": r.replica,
-            **{f"{m}": _known(r.values[m].now) if m in r.values else None for m in MEASURED},
-            "errors_per_s": r.errors,
-            "aborts_per_s": r.aborts,
-            "version": r.version,
-            "release": r.release,
-            "odd": r.odd(),
-        }
-        for r in found.rows
-    ]
-
-
 def own_share(found: ReplicaTable) -> str:
     """``12 of 200 replicas stand out``."""
     odd = sum(r.worst[1] >= 0.3 for r in found.rows)

@@ -15,10 +15,11 @@ from app.services.latency import Windowed
 from app.services.view import View
 from app.services.wording import NOT_EXPORTED, between, clock, promise, seconds, span, window
 from app.ui import links, pictures
-from app.ui.html import Markup, Tone, chip, chips, div, rows, show
+from app.ui.html import Markup, Tone, chip, chips, div, rows, show, table
 from app.ui.html import span as inline
 from app.ui.style import CLASS_COLOURS, GREY
 from core.incidents import Incident
+from core.records import Event
 
 STATUS: dict[str, tuple[str, Tone]] = {
     "missed": ("objective missed", "red"),
@@ -185,6 +186,17 @@ def incident_table(incidents: Sequence[Incident], view: View, missed: Collection
         show(div(f"and {len(seen) - 8} more", class_="gf-small gf-soft"))
 
 
+def events_table(events: Sequence[Event], view: View) -> Markup:
+    """Events in the order given: when, what, where, and the beginning of their text."""
+    return table(
+        ["when", "what", "where", ""],
+        [
+            (clock(e.ts, relative_to=view.as_of), e.kind, e.replica or e.pool or "fleet", e.text[:120])
+            for e in events
+        ],
+    )
+
+
 def _link(i: Incident, view: View) -> Markup:
     from html import escape
 
@@ -195,8 +207,6 @@ def _link(i: Incident, view: View) -> Markup:
 
 def tag_table(body: Sequence[Sequence[object]]) -> Markup:
     """The table of incidents."""
-    from app.ui.html import table
-
     return table(["", "what", "where", "since", "state"], body)
 
 

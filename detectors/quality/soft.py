@@ -7,8 +7,8 @@ stratum (pool and class), judged against what that stratum has learnt, never aga
     S <- max(0, S + ln((1 - p1) / (1 - p0)))  for one that is not          alarm: S >= 14, and 5 faulty answers since the onset
 
 ``p0`` is the 95 % upper bound of the learnt rate (Gamma prior worth 500 answers at 1 in 1,000), and there is no alarm before a
-stratum has 300 answers of its own past, nor where the
-bound is above 5 %: the usual rate of soft rules differs between models by a factor of a hundred.
+stratum has 300 answers of its own past, nor where the bound is above 5 %: the usual rate of soft rules differs between
+models by a factor of a hundred.
 How many answers lie between two false alarms is computed, see :func:`false_alarm_after`.
 The unit is the first faulty turn of a session; malformed calls are counted among calls.
 """
@@ -106,15 +106,19 @@ def advance(s: Samples, lo: int, hi: int, learnt: dict[str, list[int]], state: J
     """Charts and alarms after the samples ``lo`` to ``hi``; ``state`` is not altered."""
     streams = {k: [list(x) for x in v] for k, v in state.get("streams", {}).items()}
     alarms = {k: dict(v) for k, v in state.get("alarms", {}).items()}
+    bounds: dict[str, float] = {}
     rises: dict[str, list[tuple[float, float]]] = {}
     for i, g in _at_risk(s, lo, hi):
         where = Stratum(GROUPS[g], s.names[s.pool[i]], s.names[s.workload_class[i]])
         key = where.key
         faulty, n = learnt.get(key, (0, 0))
-        if n < LEAST_PAST or upper_rate(faulty, n) > MOST_USUAL:
+        if n < LEAST_PAST:
             continue
-        if key not in rises:
-            rises[key] = steps(upper_rate(faulty, n))
+        if key not in bounds:
+            bounds[key] = upper_rate(faulty, n)
+            rises[key] = steps(bounds[key])
+        if bounds[key] > MOST_USUAL:
+            continue
         # Each chart is [S, time of its last zero, faulty since then].
         stream = streams.setdefault(key, [[0.0, float(s.ts[i]), 0] for _ in HARMS])
         bad, hit = bool(s.soft[g, i]), False
@@ -125,7 +129,7 @@ def advance(s: Samples, lo: int, hi: int, learnt: dict[str, list[int]], state: J
             hit |= x[0] >= ALARM and x[2] >= LEAST_FAULTY
         if hit and key not in alarms:
             onset = min(x[1] for x in stream if x[0] >= ALARM)
-            alarms[key] = {"onset": onset, "at": float(s.ts[i]), "p0": upper_rate(faulty, n)}
+            alarms[key] = {"onset": onset, "at": float(s.ts[i]), "p0": bounds[key]}
     return {"streams": streams, "alarms": alarms}
 
 
